@@ -121,7 +121,7 @@ if #taken > 0 then
   event(taken, 'running', worker)
   call('SET', key('claim:' .. claim_id), reply[1] .. ' ' .. table.concat(taken, ' '), 'PX', MEMO)
 end
-for _, name in ipairs(names) do wake_next(name, left) end
+for _, name in ipairs(names) do wake_next(name, left or #taken > 0) end
 reply[2], reply[3] = appointment(worker, CAP, alarm)
 for _, name in ipairs(names) do
   if by_turns(name) then reply[2] = by_turns(name):appoint(worker, reply[2]) end

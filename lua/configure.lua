@@ -46,7 +46,7 @@ local answer = string.sub(words, 2)
 local at_once = settings_answer(queue, 'configure', revision, string.gsub(limits(queue), ' flow=1', '') == words and answer)
 if at_once then return at_once end
 check_audit(by)
-local in_use = line and call('ZCARD', line.all) + call('HLEN', line.places) > 0
+local in_use = line and call('ZCARD', line.all) + call('HLEN', line.places) + call('HLEN', key('groups:', name)) > 0
 
 begin()
 local paused, flows = setting(queue.settings, 'paused'), flow(name) ~= nil

@@ -549,3 +549,20 @@ async def test_a_job_that_may_not_start_takes_no_token(desk):
     full_at = desk.raw.get(keys.bucket(desk.base, "q"))
     assert await ids(desk, 9) == []
     assert desk.raw.get(keys.bucket(desk.base, "q")) == full_at
+
+
+async def test_a_claim_that_turns_have_filled_wakes_a_worker_for_the_queue_behind(desk):
+    await fill(desk, a=1)
+    await desk.submit("plain", queue="other")
+    desk.raw.lpop(keys.wake(desk.base, "other"))
+    (lease,) = await desk.claim(1, queues=["q", "other"])
+    assert (lease.id, desk.wake_ups("other")) == ("a0", 1)
+
+
+async def test_a_queue_whose_groups_have_limits_stays_served_by_turns_without_its_own(desk):
+    await tune(desk, "a", "concurrency=2")
+    await limit(desk, "jobs=5")
+    await desk.submit("plain")
+    await desk.take("plain")
+    await fill(desk, a=1)
+    assert held(desk) == {"plain"}

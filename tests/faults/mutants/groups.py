@@ -12,6 +12,22 @@ def _mutant(name: str, file: str, old: str, new: str, danger: str, test: str) ->
 
 
 MUTANTS = (
+    Mutant(
+        "a claim that turns have filled forgets the queue behind",
+        "lua/claim.lua",
+        "wake_next(name, left or #taken > 0) end",
+        "wake_next(name, left) end",
+        "jobs of a queue without limits wait 2 s behind one with limits",
+        "protocol/test_groups.py::test_a_claim_that_turns_have_filled_wakes_a_worker_for_the_queue_behind[fakeredis]",
+    ),
+    Mutant(
+        "limits of groups do not keep a queue served by turns",
+        "lua/configure.lua",
+        " + call('HLEN', key('groups:', name)) > 0",
+        " > 0",
+        "running jobs of a limited queue hold no place",
+        "protocol/test_groups.py::test_a_queue_whose_groups_have_limits_stays_served_by_turns_without_its_own[fakeredis]",
+    ),
     _mutant(
         "a completion keeps the job's place",
         "lua/complete.lua",

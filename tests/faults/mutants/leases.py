@@ -174,8 +174,8 @@ MUTANTS = (
     Mutant(
         "an empty claim has a memo",
         "lua/claim.lua",
-        "for _, name in ipairs(names) do wake_next(name, left) end",
-        "for _, name in ipairs(names) do wake_next(name, left) end if #taken == 0 then call('SET', key('claim:' .. claim_id), '0', 'PX', MEMO) end",
+        "for _, name in ipairs(names) do wake_next(name, left or #taken > 0) end",
+        "for _, name in ipairs(names) do wake_next(name, left or #taken > 0) end if #taken == 0 then call('SET', key('claim:' .. claim_id), '0', 'PX', MEMO) end",
         "idle workers write all the time, also on a full server",
         "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
     ),
