@@ -5,7 +5,7 @@
 -- ARGV  id           the job
 -- ARGV  token        the claim's
 -- ARGV  name value …  steps to keep, in twos, at most 100; a value is opaque, at most 64 KiB. A step that is kept
---                    stays as it is. Without any: read all kept steps
+--                    stays as it is; a signal of its name is replaced. Without any: read all kept steps
 -- REPLY array        one per step: "kept", and the job's tries begin again; or the step that was there before:
 --                    "<ms> <kind>", a newline, the value. The kind: step, signal, sleep, or timeout (of a wait
 --                    for a signal; the value is empty). Without any: name and step of each kept one, in twos
@@ -24,6 +24,11 @@ if job.state ~= 'running' or job.token ~= token then
   return refusal('LEASE_LOST', 'job ' .. id .. ': another attempt has begun, or it has ended: stop')
 end
 
+-- The step of this name that was there. A signal is none: its sender did not do what the task does.
+local function own_step(name)
+  local kept = kept_step(job, name)
+  return kept and not string.find(kept, '^%d+ signal\n') and kept
+end
 local answers = {}
 if #ARGV == 2 then
   local fields = step_fields(job)
@@ -33,7 +38,7 @@ end
 local more, room, new = 0, 0, {}
 for i = 3, #ARGV, 2 do
   local name = ARGV[i]
-  if not new[name] and not kept_step(job, name) then
+  if not new[name] and not own_step(name) then
     new[name], more, room = true, more + 1, room + #name + #ARGV[i + 1]
   end
 end
@@ -43,7 +48,7 @@ if no_room then return refusal('STEPS_FULL', no_room) end
 begin()
 for i = 3, #ARGV, 2 do
   local name = ARGV[i]
-  local before = kept_step(job, name)
+  local before = own_step(name)
   answers[#answers + 1] = before or 'kept'
   if not before then keep_step(job, name, 'step', ARGV[i + 1]) end
 end

@@ -28,6 +28,8 @@ end
 local function kept_step(job, name) return call('HGET', job.hash, 'step:' .. name) end
 local function keep_step(job, name, kind, value)
   local n, bytes = steps_of(job)
+  local before = string.match(kept_step(job, name) or '', '\n(.*)$')
+  if before then n, bytes = n - 1, bytes - #name - #before end
   call('HSET', job.hash, 'step:' .. name, stamp .. ' ' .. kind .. '\n' .. value,
     'steps', digits(n + 1) .. ' ' .. digits(bytes + #name + #value))
 end

@@ -29,6 +29,14 @@ async def test_a_step_is_kept_once(desk):
     assert await desk.steps(lease) == {"charge": ("step", b"1"), "other": ("step", b"3")}
 
 
+async def test_a_signal_of_its_name_is_no_step(desk):
+    lease = await desk.running("a")
+    await desk.run(steps.signal(desk.base, "a", "charge", b'"free"'))
+    assert await desk.step(lease, charge=b"7") == {}
+    assert await desk.steps(lease) == {"charge": ("step", b"7")}
+    assert desk.job("a")["steps"] == "1 7"
+
+
 async def test_a_step_named_twice_in_a_call_is_kept_once(desk):
     lease = await desk.running("a")
     own = script("step")

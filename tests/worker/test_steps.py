@@ -176,6 +176,16 @@ async def test_a_signal_before_the_wait_is_found_in_the_same_attempt(source, sto
     assert (job.result, job.attempt) == ("no timeout", 1)
 
 
+async def test_a_signal_cannot_do_a_step(source, store):
+    client = Client(store=store)
+    (submitted,) = await source.submit([orders.job(3)])
+    await client.signal(submitted.id, "charge", {"number": 9, "paid": 0})
+    await client.signal(submitted.id, "approval", "yes")
+    job = await until(source, client, submitted.id, State.COMPLETED)
+    assert job.result[0] == 3
+    assert DONE.count("charge 3") == 1
+
+
 async def test_a_wait_that_reaches_its_limit_raises(source, store):
     client = Client(store=store)
     (submitted,) = await source.submit([limited.job()])

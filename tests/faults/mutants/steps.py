@@ -10,6 +10,22 @@ WORKER = "worker/test_steps.py::test_"
 
 MUTANTS = (
     Mutant(
+        "a signal stands for a step",
+        "lua/step.lua",
+        "return kept and not string.find(kept, '^%d+ signal\\n') and kept",
+        "return kept",
+        "whoever may send signals skips a payment",
+        "protocol/test_step.py::test_a_signal_of_its_name_is_no_step[fakeredis]",
+    ),
+    Mutant(
+        "a task takes a signal for the result of its step",
+        "jobs/sublet/execution/steps.py",
+        'if kept is None or kept.kind == "signal":',
+        "if kept is None:",
+        "whoever may send signals skips a payment",
+        "worker/test_steps.py::test_a_signal_cannot_do_a_step[redis-fakeredis]",
+    ),
+    Mutant(
         "a task catches its own suspension",
         "jobs/sublet/steps/waits.py",
         "class Suspended(BaseException)",
