@@ -18,6 +18,11 @@ if job.watched == '2' and call('EXISTS', key('downstream:', id)) == 1 then
   return refusal('WRONG_STATE', 'job ' .. id .. ' has downstream jobs that its end has not reached yet: '
     .. 'erase it after the next claims or ticks')
 end
+local fails = job.watched == '2' and call('EXISTS', key('broken:', id)) == 1
+if fails then
+  needs('RENAME', key('broken:', id), key('downstream:', id))
+  get_queue(job.rules.queue)
+end
 local lock = job.rules.key and key('key:' .. job.rules.queue .. '|' .. job.rules.key)
 local holds = lock and peek('GET', lock) == id
 check_audit(by)
@@ -25,4 +30,10 @@ check_audit(by)
 begin()
 if holds then call('DEL', lock) end
 delete_jobs(job.state, {id})
+if fails then                               -- what waits for its retry is cancelled by the next claims or ticks
+  call('RENAME', key('broken:', id), key('downstream:', id))
+  call('PERSIST', key('downstream:', id))
+  call('ZADD', key('scheduled'), stamp, '>' .. id)
+  wake(job.rules.queue)
+end
 return audit(by, 'erase', id, job.rules.queue, 'erased')

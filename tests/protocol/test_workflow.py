@@ -308,6 +308,19 @@ async def test_a_job_is_not_erased_before_its_end_has_reached_all_that_wait(desk
     assert {*states(desk, *ids)} == {"queued"}
 
 
+async def test_what_waits_for_the_retry_of_an_erased_job_is_cancelled(desk):
+    ids = [f"c{i}" for i in range(60)]
+    await store(desk, job("a"), *(job(i, "a", rules="on_failure=hold") for i in ids), job("d", *ids))
+    await end(desk, "a", "fail")
+    await reap(desk)
+    assert {*states(desk, *ids, "d")} == {"scheduled"}
+    assert await desk.operate("erase", "a", 1) == "erased"
+    await reap(desk)
+    assert {*states(desk, *ids, "d")} == {"cancelled"}
+    assert desk.job("c0")["error"] == "upstream job a is gone"
+    assert not desk.raw.exists(keys.downstream(desk.base, "a"))
+
+
 async def test_a_retry_while_edges_are_left_to_be_broken_brings_all_back(desk):
     await desk.submit("a")
     for i in range(0, 75, 25):
