@@ -167,6 +167,7 @@ local function make_flow()
     call('ZREM', g.home, job.id)
     if g.name ~= '' then call('ZREM', f.all, job.id) end
     f:settle(g)
+    f:call_worker()                         -- the next one may need fewer tokens
   end
 
   F.size_of, F.list, F.head, F.held_back, F.allowed_at, F.charge, F.rest = size_of, list, head, held_back, allowed_at, charge, rest

@@ -566,3 +566,16 @@ async def test_a_queue_whose_groups_have_limits_stays_served_by_turns_without_it
     await desk.take("plain")
     await fill(desk, a=1)
     assert held(desk) == {"plain"}
+
+
+async def test_a_job_behind_a_cancelled_one_starts_when_its_own_tokens_are_there(desk):
+    await limit(desk, "rate=2 per=1000 burst=2")
+    for job_id, cost in (("a", 2), ("b", 2), ("c", 1)):
+        await desk.submit(job_id, rules=f"cost={cost}")
+    await desk.take("a")
+    assert await desk.claim(1) == []
+    desk.raw.delete(keys.wake(desk.base, "q"))
+    desk.elapse(0.6)
+    await desk.operate("cancel", "b", 0)
+    assert desk.wake_ups() == 1
+    await desk.take("c")

@@ -53,6 +53,13 @@ async def orders(ctx: Context, number: int) -> list[object]:
 
 
 @app.task
+async def approved(ctx: Context) -> int:
+    """Charges after a signal."""
+    await ctx.wait_for("go")
+    return (await ctx.step("charge", charge, 3)).number
+
+
+@app.task
 async def cleans(ctx: Context) -> str:
     """Catches all exceptions, and cleans up under its lease."""
     try:
@@ -178,12 +185,11 @@ async def test_a_signal_before_the_wait_is_found_in_the_same_attempt(source, sto
 
 async def test_a_signal_cannot_do_a_step(source, store):
     client = Client(store=store)
-    (submitted,) = await source.submit([orders.job(3)])
-    await client.signal(submitted.id, "charge", {"number": 9, "paid": 0})
-    await client.signal(submitted.id, "approval", "yes")
+    (submitted,) = await source.submit([approved.job()])
+    await client.signal(submitted.id, "charge", {"number": 9, "paid": "PT0S"})
+    await client.signal(submitted.id, "go", "yes")
     job = await until(source, client, submitted.id, State.COMPLETED)
-    assert job.result[0] == 3
-    assert DONE.count("charge 3") == 1
+    assert (job.result, DONE) == (3, ["charge 3"])
 
 
 async def test_a_wait_that_reaches_its_limit_raises(source, store):

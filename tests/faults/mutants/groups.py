@@ -13,6 +13,14 @@ def _mutant(name: str, file: str, old: str, new: str, danger: str, test: str) ->
 
 MUTANTS = (
     Mutant(
+        "nobody is woken when the first job of a rate leaves",
+        "lua/lib/flow.lua",
+        "    f:call_worker()                         -- the next one may need fewer tokens\n",
+        "",
+        "a cheap job waits for the tokens of a cancelled dear one",
+        "protocol/test_groups.py::test_a_job_behind_a_cancelled_one_starts_when_its_own_tokens_are_there[fakeredis]",
+    ),
+    Mutant(
         "a claim that turns have filled forgets the queue behind",
         "lua/claim.lua",
         "wake_next(name, left or #taken > 0) end",

@@ -112,7 +112,10 @@ class Flow:
             for name, bucket in self.buckets.items():
                 bucket.full_at, bucket.used = stored_bucket(before, name), []
             back = self.now - look.now  # workers wait by clocks of their own
-            self.comes = {who: min(at - back, look.now) for who, at in self.comes.items()}
+            self.comes |= {
+                (queue, f"{who}, by its own clock"): min(at - back, look.now)
+                for (queue, who), at in self.comes.items()
+            }
             self.next = {queue: at and at - back for queue, at in self.next.items()}
         self.now = look.now
         self.held = {i: cost for i, cost in self.held.items() if self.checker.lives[i].state == "running"}
