@@ -332,7 +332,7 @@ class Job(JobSummary):
     """A job with everything that Redis keeps of it, but the values of its steps."""
 
     awaits: str | None = None
-    """What a suspended job waits for: `signal NAME` or `sleep NAME`."""
+    """What it waits for: `signal NAME`, `sleep NAME`, `upstream N` (jobs that run first), `retry ID` of the job that holds it."""
     steps: tuple[KeptStep, ...] = ()
     """Its kept steps, the first one first. Completion deletes them."""
     checkpoint: Any = None

@@ -70,6 +70,18 @@ async def test_a_callback_on_any_end_sees_which_jobs_failed(client, work, desk):
         await other.result()
 
 
+async def test_a_waiting_job_shows_its_reason(client, work, desk):
+    async with client.workflow() as flow:
+        first = flow.add(work.job(1))
+        held = flow.add(work.job(2), after=[first, flow.add(work.job(3))], on_failure="hold")
+        cancelled = flow.add(work.job(4), after=first)
+    assert (await client.get(held.id)).awaits == "upstream 2"
+    await finish(desk, 1)
+    assert (await client.get(held.id)).awaits == f"retry {first.id}"
+    ended = await client.get(cancelled.id)
+    assert (ended.awaits, ended.last_error.message) == (None, f"job {first.id} is dead")
+
+
 async def test_an_exception_in_the_block_stores_nothing(client, work, desk):
     with pytest.raises(ValueError, match="stop"):  # noqa: PT012  # the end of the block raises
         async with client.workflow() as flow:

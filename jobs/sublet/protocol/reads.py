@@ -117,7 +117,7 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
     common = _common(job_id, fields, lease_end, due, len(result) if result else 0)
     return Job(
         **common,
-        awaits=_awaits(common["state"], fields.get("awaits")),
+        awaits=_awaits(fields) if common["state"] is State.SCHEDULED else None,
         steps=tuple(sorted(_steps(fields), key=lambda step: step.kept_at)),
         checkpoint=json_of(fields.get("checkpoint")),
         log=_log(fields, common["attempt"]) if fields["state"] == b"running" else (),
@@ -126,8 +126,12 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
     )
 
 
-def _awaits(state: State, raw: bytes | None) -> str | None:
-    return shown(raw).rpartition(" ")[0] if raw and state is State.SCHEDULED else None
+def _awaits(fields: dict[str, bytes]) -> str | None:
+    if "awaits" in fields:
+        return shown(fields["awaits"]).rpartition(" ")[0]
+    if "cause" in fields:
+        return f"retry {shown(fields['cause'])}"
+    return f"upstream {shown(fields['needs'])}" if "needs" in fields else None
 
 
 def _steps(fields: dict[str, bytes]) -> Iterator[KeptStep]:
@@ -263,9 +267,7 @@ def attempt_workers(base: str, attempts: Sequence[tuple[str, int]]) -> Call[dict
 
 
 def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
-    """Read up to `count` job ids of a structure (a state, `queue:<name>` or `grouped:<name>`) from index
-    `start` on.
-    """
+    """Read up to `count` job ids of a structure (a state, `queue:<name>` or `grouped:<name>`) from index `start` on."""
     order = ("REV",) if structure in FINISHED else ()
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
     return Call((command,), lambda reply: [shown(i) for i in reply])
@@ -288,9 +290,7 @@ def last_ids(base: str, structures: Sequence[str], count: int) -> Call[list[list
 
 
 def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
-    """Read the number of jobs, limits and settings of these queues. `*` stands for the settings of the
-    partition.
-    """
+    """Read the number of jobs, limits and settings of these queues. `*` stands for the settings of the partition."""
 
     def read(reply: Sequence[Any]) -> list[Queue]:
         settings, backlog, *lengths = reply

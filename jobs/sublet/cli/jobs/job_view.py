@@ -94,7 +94,8 @@ def _submission(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     if job.awaits:
         yield "awaits", job.awaits
     if job.due_at:
-        yield "due", f"{moment(job.due_at)}   {_time_until(job.due_at, now)}"
+        gives_up = (job.awaits or "").startswith(("upstream ", "retry "))
+        yield "gives up" if gives_up else "due", f"{moment(job.due_at)}   {_time_until(job.due_at, now)}"
 
 
 def _claim(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
@@ -121,6 +122,8 @@ def _outcome(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     if job.finished_at:
         yield "finished", _ago(job.finished_at, now)
     yield "tries", _tries(job)
+    if job.last_error and not job.attempts:
+        yield "error", f"{job.last_error.code}   {job.last_error.message}"
     if job.payload is not None:
         yield "arguments", _value(job.payload)
     if job.state is State.COMPLETED:
