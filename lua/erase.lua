@@ -14,11 +14,11 @@ if refused_because then return refused_because end
 local job = load(id)
 local at_once = order_answer(job, 'erase', revision, 'completed', 'dead', 'cancelled')
 if at_once then return at_once end
-if job.watched == '2' and call('EXISTS', key('downstream:', id)) == 1 then
+if job.watched == '2' and call('LLEN', key('downstream:', id)) > 0 then
   return refusal('WRONG_STATE', 'job ' .. id .. ' has downstream jobs that its end has not reached yet: '
     .. 'erase it after the next claims or ticks')
 end
-local fails = job.watched == '2' and call('EXISTS', key('broken:', id)) == 1
+local fails = job.watched == '2' and call('LLEN', key('broken:', id)) > 0
 if fails then
   needs('RENAME', key('broken:', id), key('downstream:', id))
   get_queue(job.rules.queue)

@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         "a job is erased before its end has reached all that wait",
         "lua/erase.lua",
-        "if job.watched == '2' and call('EXISTS', key('downstream:', id)) == 1 then",
+        "if job.watched == '2' and call('LLEN', key('downstream:', id)) > 0 then",
         "if false then",
         "jobs that wait for a completed job are cancelled",
         "protocol/test_workflow.py::test_a_job_is_not_erased_before_its_end_has_reached_all_that_wait[fakeredis]",
