@@ -380,6 +380,18 @@ async def test_a_moment_that_has_passed_is_not_waited_for(awake, raw, base):
     assert len(awake.claims) == 1, "it asks at once"
 
 
+async def test_an_older_answer_does_not_outlive_a_newer_one(awake, raw, base):
+    """A worker has two loops: one may have found nothing before the other's claim was given a job, and a moment."""
+    waiting = asyncio.create_task(awake.claim_ahead(n=5))
+    await until(lambda: awake.ahead)
+    awake._claims._dry = ("w", frozenset(["q"]), time.monotonic() + 60)
+    await awake.submit([job()])
+    assert len((await waiting).leases) == 1
+    submit_without_wake_up(raw, base)
+    assert len((await awake.claim_ahead(n=5)).leases) == 1
+    assert len(awake.claims) == 1, "it asks at once"
+
+
 class Processes:
     """Worker processes of a namespace, each idle and with its claim on the server once it is hired."""
 

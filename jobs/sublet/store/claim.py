@@ -199,6 +199,7 @@ class Claims:
 
     async def _claim_and_fire(self, request: ClaimRequest) -> Claimed:
         claimed = await self._claim_once(request)
+        self._dry = None  # this answer is newer: it may name an earlier moment
         if not claimed.come:
             return claimed
         firing = self._fire(request.worker)

@@ -111,6 +111,14 @@ MUTANTS = (
         "client/test_claim_ahead.py::test_a_worker_that_got_fewer_jobs_than_it_asked_for_waits_at_once[valkey]",
     ),
     Mutant(
+        "what an older claim found outlives a newer answer",
+        "jobs/sublet/store/claim.py",
+        "        self._dry = None  # this answer is newer: it may name an earlier moment\n",
+        "",
+        "an idle worker starts a job up to 2 s after its token has come",
+        "client/test_claim_ahead.py::test_an_older_answer_does_not_outlive_a_newer_one[valkey]",
+    ),
+    Mutant(
         "a worker that got all that it asked for waits",
         "jobs/sublet/store/claim.py",
         "if len(claimed.leases) < min(request.n, verbs.CLAIM_MAX) and not request.selection:",
