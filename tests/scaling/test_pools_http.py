@@ -2,7 +2,9 @@
 
 import pytest
 
+from sublet.errors import Invalid
 from sublet.operations.pool import Pool
+from sublet.protocol.scripts import Call
 from sublet.scaling.summoner import take_owed
 from sublet.store.store import Store
 from sublet_functions.api.dispatch import Api
@@ -162,4 +164,17 @@ async def test_a_leaving_worker_summons_others_for_its_queues(settings):
         await core("PUT", "/workers/mill", {"life": "1", "about": about})
         assert (await core("DELETE", "/workers/mill?life=1")).status == 204
     assert nudged == [["q"], [], []]
+    await api.aclose()
+
+
+async def test_a_pool_whose_stored_settings_are_invalid_summons_nobody(settings):
+    api = Api(Store(settings), Tokens())
+    core, store = asker(api), api.store
+    await core("PUT", "/pools/p", CALLED | {"queues": ["q"], "slots": 5})
+    assert (await core("POST", "/jobs", {"task": "t", "queue": "q"})).status == 201
+    (base,) = store.operations.bases
+    stored = await store.run(Call((("HGET", f"{base}:pools", "p"),), bytes.decode))
+    await store.run(Call((("HSET", f"{base}:pools", "p", stored.replace("queues=q", "queues=q,+")),), int))
+    with pytest.raises(Invalid, match=r"pool p are invalid: set it again"):
+        await store.follow(take_owed([base], Pool(name="p", queues=("q",))))
     await api.aclose()

@@ -133,7 +133,9 @@ def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
     """
     found = _STORED.fullmatch(stored)
     if not found:
-        raise ValueError(f"the stored text of pool {name[:80]} is invalid: put the pool again")
+        raise ValueError(
+            f"the stored settings of pool {name[:80]} are invalid: set it again (`sublet pools set`)"
+        )
     fields: dict[str, Any] = dict(word.split("=", 1) for word in found[2].split())
     fields |= {each: int(fields[each]) for each in _WHOLE if each in fields}
     fields |= {each: int(fields[each]) / 1000 for each in _DURATIONS if each in fields}
@@ -149,7 +151,9 @@ def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
     how = {"name": name, "target": found[3], "revision": int(found[1])}
     queues = tuple(fields["queues"].split(","))
     if not all(map(is_name, queues)):
-        raise ValueError(f"the stored text of pool {name[:80]} is invalid: put the pool again")
+        raise ValueError(
+            f"the stored settings of pool {name[:80]} are invalid: set it again (`sublet pools set`)"
+        )
     return Pool.model_validate({**fields, "queues": queues, **counts, **failed, **how})
 
 

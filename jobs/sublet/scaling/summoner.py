@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sublet.errors import JobsError, NoNamespace, NotFound, Unavailable, Unfit
+from sublet.errors import Invalid, JobsError, NoNamespace, NotFound, Unavailable, Unfit
 from sublet.operations import pools
 from sublet.operations.pool import Pool, pool_from
 from sublet.protocol import keys
 from sublet.protocol.plan import Plan
+from sublet.protocol.reads import MALFORMED
 from sublet.scaling.invokers import Invocation, InvocationFailed, Invoker, invokers_of, why_missing
 from sublet.store.store import Store
 
@@ -92,14 +93,17 @@ class PoolErrors:
 
 def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
     """Record a summons for each worker that a pool is owed, at most 100. The caller must invoke these
-    workers. Raises NotFound.
+    workers. Raises NotFound, Invalid.
     """
     summons = pools.new_summons()
     found = yield from pools.ask(bases, pool.name, pool.queues, summons=summons, n=SUMMONS_MAX)
     if not found.given:
         return []
     # The settings may have changed since the list was read.
-    now = pool_from(pool.name, f"0 {found.settings}\n{found.target}", {})
+    try:
+        now = pool_from(pool.name, f"0 {found.settings}\n{found.target}", {})
+    except (*MALFORMED, OSError) as error:
+        raise Invalid(str(error)) from error
     ids = [f"{summons}.{i + 1}" for i in range(found.given)]
     return [InvocationBatch(now, tuple(ids[i : i + BATCH])) for i in range(0, len(ids), BATCH)]
 

@@ -105,7 +105,7 @@ def how_to_allow(reach: Reach) -> str:
 
 
 class NotAllowed(OSError):
-    """The address must not be called. An OSError, as for any connection that fails."""
+    """This IP address must not be called. An OSError, as for any connection that fails."""
 
 
 def is_public(text: str) -> bool:
