@@ -20,8 +20,8 @@ if not job.state then return refusal('NOT_FOUND', 'no job ' .. tostring(id) .. '
 local at, kind, before = string.match(kept_step(job, name) or '', '^(%d+) (%l+)\n(.*)$')
 if kind == 'signal' and before == value then return 'kept' end
 if kind then
-  return refusal('WRONG_STATE', 'job ' .. id .. ' has kept ' .. name .. ' (' .. kind .. ') since ' .. at
-    .. ' ms: a step is kept once, and this is another value')
+  return refusal('WRONG_STATE', 'job ' .. id .. ' has kept ' .. name .. ' (' .. kind .. ') for '
+    .. math.floor((now - tonumber(at)) / 1000) .. ' s: a step is kept once, and this is another value')
 end
 if job.state == 'completed' or WENT_WRONG[job.state] then
   return refusal('WRONG_STATE', 'job ' .. id .. ' is ' .. job.state .. ': signal takes one that has not ended')

@@ -40,9 +40,8 @@ def test_a_person_signals_a_job(shell):
     assert "suspended" in shown
     assert "due " not in shown
     assert "waits for the signal approval: send it" in shell.run("promote", job_id).stdout
-    assert shell.json("signal", job_id[-8:], "approval", '{"by": "ada"}') == [
-        {"id": job_id, "answer": "kept"}
-    ]
+    (shell.folder / "answer.json").write_text('{"by": "ada"}')
+    assert shell.json("signal", job_id[-8:], "approval", "@answer.json") == [{"id": job_id, "answer": "kept"}]
     assert works(shell) == 0
     job = shell.json("get", job_id)
     assert (job["state"], job["result"], job["steps"], job["awaits"]) == (

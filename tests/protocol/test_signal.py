@@ -57,9 +57,7 @@ async def test_a_repeated_signal_is_kept_once(desk):
 async def test_another_value_is_refused(desk):
     await desk.submit("a")
     await desk.signal("a", value=b"1")
-    with pytest.raises(
-        WrongState, match=r"job a has kept go \(signal\) since [0-9]+ ms: a step is kept once"
-    ):
+    with pytest.raises(WrongState, match=r"job a has kept go \(signal\) for 0 s: a step is kept once"):
         await desk.signal("a", value=b"2")
     assert desk.job("a")["step:go"].endswith("\n1")
 
@@ -96,9 +94,9 @@ async def test_a_job_that_has_ended_takes_no_signal(desk, end):
 
 async def test_a_signal_has_the_limits_of_a_step(desk):
     lease = await desk.running("a")
-    with pytest.raises(Invalid, match="step go has 65537 bytes"):
+    with pytest.raises(Invalid, match="step or signal go has 65537 bytes"):
         await desk.signal("a", value=b"x" * (STEP_MAX + 1))
-    with pytest.raises(Invalid, match="step a b: use"):
+    with pytest.raises(Invalid, match="step or signal a b: use"):
         await desk.signal("a", "a b")
     for i in range(0, 1000, 100):
         await desk.step(lease, **{f"s{n}": b"1" for n in range(i, i + 100)})

@@ -140,7 +140,9 @@ async def test_an_erased_job_leaves_nothing(desk):
 async def test_a_step_above_its_limit_is_refused(desk):
     lease = await desk.running("a")
     await desk.step(lease, most=b"x" * STEP_MAX)
-    with pytest.raises(Invalid, match=f"step more has {STEP_MAX + 1} bytes; it may have {STEP_MAX}: store"):
+    with pytest.raises(
+        Invalid, match=f"step or signal more has {STEP_MAX + 1} bytes; it may have {STEP_MAX}: store"
+    ):
         await desk.step(lease, more=b"x" * (STEP_MAX + 1))
     assert list(await desk.steps(lease)) == ["most"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from argparse import SUPPRESS, ArgumentTypeError
 from collections.abc import Callable
 from datetime import datetime
@@ -89,12 +90,28 @@ def integer(text: str) -> int:
     return int(text)
 
 
-def json_value(text: str) -> Any:
-    """Parse a JSON value."""
+def text_of(source: str) -> bytes | str:
+    """Return the JSON itself, or read it from stdin (`-`) or a file (`@FILE`). Raises Invalid for an
+    unreadable file.
+    """
+    if source == "-":
+        return sys.stdin.buffer.read()
+    if not source.startswith("@"):
+        return source
+    try:
+        with open(source[1:], "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise Invalid(f"cannot read {source[1:]}: {error.strerror}") from None
+
+
+def json_value(source: str) -> Any:
+    """Parse a JSON value: the text itself, stdin (`-`) or a file (`@FILE`)."""
+    text = text_of(source)
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise ArgumentTypeError(f"{text[:80]!r}: use JSON; text needs quotes, as in '\"yes\"'") from None
+        raise ArgumentTypeError(f"{source[:80]!r}: use JSON; text needs quotes, as in '\"yes\"'") from None
 
 
 def seed(text: str) -> int:

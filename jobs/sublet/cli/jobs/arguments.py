@@ -186,7 +186,7 @@ def _signal(parser: CommandParser) -> None:
         nargs="?",
         type=types.json_value,
         default=None,
-        help="the value (default: null)",
+        help="the value (default: null), - for stdin, @FILE for a file",
     )
 
 

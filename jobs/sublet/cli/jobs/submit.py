@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from sublet.cli.argument_types import text_of
 from sublet.cli.jobs.task_check import CheckedTask, check_task, policy_of
 from sublet.cli.jobs.unserved import note_unserved
 from sublet.cli.output import document, note, write
@@ -152,21 +153,6 @@ def _naming_job(job_id: str, words: str) -> Iterator[None]:
         error.add_note(words)
         vars(error)["job_id"] = job_id
         raise
-
-
-def text_of(source: str) -> bytes | str:
-    """Return the JSON itself, or read it from stdin (`-`) or a file (`@FILE`). Raises Invalid for an
-    unreadable file.
-    """
-    if source == "-":
-        return sys.stdin.buffer.read()
-    if not source.startswith("@"):
-        return source
-    try:
-        with open(source[1:], "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise Invalid(f"cannot read {source[1:]}: {error.strerror}") from None
 
 
 def _options(args: Namespace) -> dict[str, Any]:

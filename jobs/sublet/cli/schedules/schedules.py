@@ -6,7 +6,8 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
-from sublet.cli.jobs.submit import checked_task, text_of
+from sublet.cli.argument_types import text_of
+from sublet.cli.jobs.submit import checked_task
 from sublet.cli.jobs.task_check import CheckedTask, check_task, policy_of
 from sublet.cli.output import Cell, document, note, table, write
 from sublet.cli.parser import program
