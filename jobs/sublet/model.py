@@ -262,10 +262,10 @@ class Attempt(Frozen):
 
 
 class LastError(Frozen):
-    """How the job's last unsuccessful attempt ended. Released attempts do not count, unless the job is dead."""
+    """How the last unsuccessful attempt ended, or why the job was cancelled without one. A release counts if the job is dead."""
 
     code: str
-    """How it ended: a failure's code (an exception's name), lease_expired, timed_out, crashed, …."""
+    """A failure's code (an exception's name), lease_expired, timed_out, crashed, upstream, unsealed, …."""
     message: str = ""
     """The first 200 bytes of the error's message."""
 
@@ -311,7 +311,7 @@ class JobSummary(Frozen):
     """The moment for which a schedule submitted the job; else its option `run_at`, or that of the last reschedule."""
     cancel_requested_at: Timestamp | None = None
     last_error: LastError | None = None
-    """How the last unsuccessful attempt ended; None without one, and after completion."""
+    """Why it went wrong last; None if it did not, and after completion."""
     result_bytes: int | None = None
     """The result's size in bytes of JSON; None until the job is completed."""
     revision: int = 0

@@ -137,7 +137,7 @@ def test_every_code_raises_its_exception(code):
         ("Protocol error: unauthenticated multibulk length", Unavailable, "user and password"),
         ("Protocol error: unauthenticated bulk length", Unavailable, "user and password"),
         ("NOPERM this user has no permissions", Forbidden, "change its rights"),
-        ("ERR unknown command 'EVALSHA'", Unfit, "Redis 7.0 or Valkey"),
+        ("ERR unknown command 'EVALSHA'", Unfit, "Redis 7.0 or newer, or Valkey"),
     ],
 )
 def test_refusals_of_redis_get_messages_for_operators(message, kind, words):

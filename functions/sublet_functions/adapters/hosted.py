@@ -62,8 +62,8 @@ class Hosted:
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
         """Answer one request. Raises only CancelledError.
 
-        `principal`: the client, if the platform has authenticated it. Others need a token; if none are
-        configured, every request is refused.
+        `principal`: the client, if the platform has authenticated it. Others need the token that
+        their route asks for; if none are configured, they get a 503.
         """
         self._running += 1
         try:

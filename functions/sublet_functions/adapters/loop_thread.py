@@ -250,7 +250,8 @@ class LoopCall:
                 rounds = self.thread.rounds
                 if unmoved * CHECK_SECONDS >= STUCK_SECONDS:
                     raise LoopUnresponsive(
-                        f"the event loop of this process has been blocked for {STUCK_SECONDS:g} s by a task"
+                        f"the event loop of this process has not run for {STUCK_SECONDS:g} s: does an async task block it? "
+                        "Make it a plain function"
                     ) from None
                 if until is not None and time.monotonic() >= until:
                     raise LoopUnresponsive(

@@ -63,7 +63,7 @@ class Principal:
     scope: Scope | None = None
     """The queues that this client may use; None: all of them, and what belongs to no queue."""
     prefix: str = field(init=False, compare=False)
-    """The beginning of the stored names of its workers, so that no two tokens have the same worker."""
+    """What precedes its workers' names, so that no other token has them; empty for an admin of all queues."""
 
     def __post_init__(self) -> None:
         is_free = Role.ADMIN in self.roles and self.scope is None

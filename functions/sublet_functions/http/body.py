@@ -300,7 +300,7 @@ def stored_json(value: Any, most: int, *where: str | int) -> bytes:
     except (ValueError, RecursionError) as error:
         raise Problem(
             "invalid",
-            f"{where[-1]} cannot be encoded as JSON: {error}",
+            f"{where[-1]}: use finite numbers and valid Unicode ({error})",
             errors=[invalid_value(str(error), *where)],
         ) from None
     if len(text) > most:

@@ -110,7 +110,7 @@ def _mended(value: Any, depth: int = 0) -> Any:
 def json_response(
     value: Any, status: int = 200, headers: Mapping[str, str] | None = None, reads: int = 0
 ) -> Response:
-    """Return a response with a value as JSON."""
+    """Return a response with a value as JSON. `reads`: as in `Response`."""
     return Response(status, encode(value) + b"\n", {"Content-Type": JSON, **(headers or {})}, reads=reads)
 
 

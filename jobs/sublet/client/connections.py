@@ -115,8 +115,8 @@ class Connections:
 
     @contextlib.contextmanager
     def using(self, settings: "Settings") -> Iterator[None]:
-        """In the `with` block, use these settings and new clients: close the new `client` in the block.
-        Raises Invalid if the app is in a sandbox.
+        """In the `with` block, use these settings and new clients. The end of it closes the new sync client; await
+        `App.aclose` in the block for the async one. Raises Invalid if the app is in a sandbox.
         """
         if self._settings is not None and self._settings.client_factory is not None:
             raise Invalid(

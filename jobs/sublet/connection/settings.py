@@ -176,7 +176,7 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
     if value <= 0:
         raise Invalid(f"{name}={raw!r}: use a {'whole ' if kind is int else ''}number above 0")
     if name == "SUBLET_TIMEOUT" and not TIMEOUT_MIN <= value < float("inf"):  # false for NaN
-        raise Invalid(f"{name}={raw!r}: use seconds, {TIMEOUT_MIN:g} or more")
+        raise Invalid(f"{name}={raw!r}: use a finite number of seconds, {TIMEOUT_MIN:g} or more")
     return value
 
 

@@ -65,7 +65,7 @@ class Limits(NamedTuple):
         """Raise Invalid for a limit that is out of range, or that this platform cannot enforce."""
         if self.memory is not None and not sys.platform.startswith("linux"):
             raise Invalid(
-                f"memory limit: child processes can be limited on Linux only, and this is {sys.platform}: leave it out"
+                f"--memory: child processes can be limited on Linux only, and this is {sys.platform}: leave it out"
             )
         if self.memory is not None and self.memory < MEMORY_MIN:
             raise Invalid(

@@ -63,8 +63,8 @@ class ThreadPool:
         return call
 
     def grow(self) -> None:
-        """Start a thread if a job waits for one and there are fewer than allowed; one more is allowed for
-        each stuck one, up to twice `most`.
+        """Start a thread if a job waits for one and there are fewer than allowed: `most`, `lent`, and one for
+        each stuck one (for at most `most` of these).
         """
         if self._wanted > self._alive and self._alive < self.most + self.lent + min(self.stuck, self.most):
             self._alive += 1

@@ -155,8 +155,8 @@ class Storage(NamedTuple):
             raise
 
     def old_names(self) -> dict[str, list[str]]:
-        """Return the names of about 1,000 objects that are over an hour old, by job id, from a random place
-        on. Raises Unavailable.
+        """Look at about 1,000 objects, from a random place on; return the names of those over an hour old,
+        by job id. Raises Unavailable.
         """
         prefix = f"{self.namespace}/"
         start = prefix + secrets.token_hex(32)

@@ -148,7 +148,7 @@ def bucket(base: str, queue: str) -> str:
 
 
 def flow(base: str, queue: str) -> str:
-    """Hash of the moving parts of a queue's flow control."""
+    """Hash of a queue's flow control: the last turn, the alarm, and where its audit goes on."""
     return f"{base}:flow:{queue}"
 
 

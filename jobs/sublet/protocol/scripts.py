@@ -215,6 +215,6 @@ def _of_server(code: str, message: str) -> JobsError | None:
         )
     if "unknown command" in message.lower() or "unknown redis command" in message.lower():
         return Unfit(
-            f"this server lacks a command that is needed ({message}): use Redis 7.0 or Valkey, or newer"
+            f"this server lacks a command that is needed ({message}): use Redis 7.0 or newer, or Valkey"
         )
     return None

@@ -146,7 +146,7 @@ def _checked(url: str) -> str:
             f"SUBLET_SOURCE {_shown(url)!r}: remove the user and password, and put the token into SUBLET_TOKEN"
         )
     if "?" in url or "#" in url:
-        raise Invalid(f"SUBLET_SOURCE {_shown(url)!r}: remove the ? or # and what follows it")
+        raise Invalid(f"SUBLET_SOURCE or --source: {_shown(url)!r} has a ? or # behind it: remove that")
     return url.strip().rstrip("/")
 
 

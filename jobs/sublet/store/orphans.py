@@ -37,8 +37,8 @@ def unowned(operations: "Operations", names: Mapping[str, Sequence[str]]) -> Pla
 
 
 def sweep_once(store: "SyncStore") -> int:
-    """Look at about 1,000 objects that are older than an hour; delete those without a job, and return their
-    number. Errors are logged.
+    """Of about 1,000 objects, delete those older than an hour that have no job. Return how many were
+    deleted. Errors are logged.
     """
     storage = store.settings.storage
     if storage is None:

@@ -72,7 +72,7 @@ class Server:
     def _take_time(self, connection: Any) -> None:
         sock: Any = getattr(connection, "_sock", None)
         if not callable(getattr(sock, "time", None)):
-            raise self._unfit("its sockets have no method TIME")
+            raise self._unfit("its sockets have no method `time`")
         sock.time = lambda: [b"%d" % (self._ms // 1000), b"%d" % (self._ms % 1000 * 1000)]
 
     def _take_expiry(self) -> None:

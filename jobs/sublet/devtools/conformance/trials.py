@@ -156,7 +156,8 @@ async def endings(context: TrialContext) -> None:
         ending = context.about(job_id, "release", "fail", "complete")[0]
         if ending.verb != "release" or "unknown_task" not in ending.args:
             raise RuleBroken(
-                f"a job with an unknown task was ended with {ending.verb}({', '.join(word[:40] for word in ending.args[2:])})"
+                f"a job with an unknown task was ended with {ending.verb}({', '.join(word[:40] for word in ending.args[2:])}): "
+                "release it with the code unknown_task"
             )
 
 

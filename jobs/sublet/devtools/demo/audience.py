@@ -87,7 +87,7 @@ class Audience:
             self.screen.print(f"  {time.strftime('%H:%M:%S')}  … and {len(lines) - LINES_MAX:,} more")
 
     def statuses(self) -> list[WorkerStatus]:
-        """Return what each worker does, for the screen."""
+        """Return a line for each worker so far: its jobs completed, or how it ended."""
         signs = {"": "●", "killed": "✗", "frozen": "‖", "died": "✗", "left": "·"}
         return [
             WorkerStatus(str(worker), signs[worker.fate], f"{worker.completed:,} {worker.fate or 'done'}")

@@ -94,7 +94,7 @@ class Facts(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One line of the doctor; `node` is empty for a single server."""
+    """One line of the doctor; `node`: the cluster's nodes that it is about, or empty."""
 
     level: Level
     subject: str

@@ -49,7 +49,7 @@ def server(facts: Facts) -> Iterator[Finding]:
             facts,
             "server",
             "INFO does not report its version",
-            "make sure that it is Redis 7.0 or Valkey, or newer",
+            "make sure that it is Redis 7.0 or newer, or Valkey",
         )
         return
     mode = facts.info.get("redis_mode", facts.info.get("server_mode", "standalone"))
@@ -58,7 +58,7 @@ def server(facts: Facts) -> Iterator[Finding]:
     found = f"{name.capitalize()} {text(version)}, {mode}, up for {up}{at}"
     if version < (7, 0):
         yield Finding(
-            "bad", "server", found, "use Redis 7.0 or Valkey, or newer: the scripts need its features"
+            "bad", "server", found, "use Redis 7.0 or newer, or Valkey: the scripts need its features"
         )
     elif facts.info.get("role") == "slave":
         yield Finding("bad", "server", "a read-only replica", "name the primary in SUBLET_REDIS_URL")
@@ -97,7 +97,7 @@ def security(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "ok",
             "security",
-            f"{', '.join(vulnerability.name for vulnerability in VULNERABILITIES)}: not in this version",
+            f"this version is not affected by {', '.join(vulnerability.name for vulnerability in VULNERABILITIES)}",
         )
 
 
@@ -246,7 +246,7 @@ def durability(facts: Facts) -> Iterator[Finding]:
             "make sure that appendfsync is always",
         )
     else:
-        yield Finding("ok", "durability", f"{found}; the server has appendfsync always")
+        yield Finding("ok", "durability", f"{found}, and the server can: its appendfsync is always")
 
 
 def replicas(info: dict[str, Any]) -> int:
@@ -259,7 +259,7 @@ def _durability_obstacle(facts: Facts) -> tuple[str, str] | None:
     if name == "redis" and version < (7, 2):
         return (
             f"Redis {text(version)} has no WAITAOF",
-            "use Redis 7.2 or Valkey, or newer; or ask for none, with appendfsync always",
+            "use Redis 7.2 or newer, or Valkey; or ask for none, with appendfsync always",
         )
     if not int(facts.info.get("aof_enabled", 0)):
         return "it has no append-only file", "CONFIG SET appendonly yes, and keep it with CONFIG REWRITE"
