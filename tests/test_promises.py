@@ -171,7 +171,7 @@ async def test_memory_is_bounded(desk, backend):
         with pytest.raises(OutOfMemory, match="add workers, or raise maxmemory"):
             await desk.submit("one-more")
         assert await desk.run(reads.get(desk.base, "j0"))
-        assert (await desk.run(reads.stats(desk.base, ["q"]))).states[State.QUEUED] == 100
+        assert (await desk.run(reads.stats(desk.base, {"q": None}))).states[State.QUEUED] == 100
         leases = await desk.claim(100)
         assert len(leases) == 100
         assert await desk.heartbeat(leases[0]) != "LEASE_LOST"

@@ -235,7 +235,7 @@ async def looks(store, desk):
         await store.follow_existing(plan)
     survey = await run(statistics.survey(desk.base))
     assert survey
-    await run(statistics.queues(desk.base, ["q"]))
+    await store.follow_existing(statistics.queues(desk.base, ["q"]))
     event_stream = EventStream(store.settings, run)
     assert (await event_stream.read(event_stream.cursor("0-0"))).events
     assert await event_stream.wait(event_stream.version, 20)

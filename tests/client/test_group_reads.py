@@ -44,7 +44,7 @@ async def test_they_are_counted(client, desk, both):
     assert {queue.name: queue.queued for queue in await client.queues()} == {"q": 4, "other": 1}
     (stats,) = await client.stats()
     assert stats.states["queued"] == 5
-    (numbers,) = await desk.run(statistics.queues(desk.base, ["other"]))
+    (numbers,) = await follow(desk.run, statistics.queues(desk.base, ["other"]))
     assert numbers.queued == 1
 
 

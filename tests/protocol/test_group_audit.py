@@ -137,7 +137,7 @@ async def test_a_hundred_thousand_jobs_of_one_group_call_for_as_many_workers_as_
 
     async def ready():
         (queue,) = await follow(
-            desk.run, groups.with_held(desk.base, await desk.run(statistics.queues(desk.base, ["q"])))
+            desk.run, groups.with_held(desk.base, await follow(desk.run, statistics.queues(desk.base, ["q"])))
         )
         looked = (await desk.summon()).sum
         return queue.ready, looked["ready"], looked["wanted"]

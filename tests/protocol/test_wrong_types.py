@@ -423,7 +423,7 @@ async def test_readers_skip_malformed_data(desk):
     assert (q.revision, q.paused_at, q.limits, q.jobs, q.queued) == (0, None, {}, 0, 1)
     assert (r.revision, r.limits, r.jobs, r.bytes) == (1, {"jobs": 7}, 1, 0)
     assert await desk.run(verbs.configure(desk.base, "q", q.revision, "jobs=5")) == "jobs=5"
-    found = await desk.run(reads.stats(desk.base, names))
+    found = await desk.run(reads.stats(desk.base, dict.fromkeys(names)))
     assert (found.totals["submitted"], found.totals["failed"], found.maintenance_at) == (0, 0, None)
     assert found.states["queued"] == 2
     dead = await desk.run(reads.ids(desk.base, "dead", 0, 10))

@@ -125,7 +125,7 @@ async def _read_queues(
     found: list[QueueNumbers] = []
     ages: dict[str, float] = {}
     for start in range(0, len(names), CHUNK):
-        numbers = await store.run(statistics.queues(base, names[start : start + CHUNK]))
+        numbers = await store.follow(statistics.queues(base, names[start : start + CHUNK]))
         part = await store.follow(groups.with_held(base, numbers))
         found += part
         heads = [(queue.name, queue.head) for queue in part if queue.head]

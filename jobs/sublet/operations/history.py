@@ -86,7 +86,8 @@ def sample(bases: Sequence[str]) -> Plan[float]:
 def _waiting(base: str) -> Plan[tuple[int, int | str]]:
     queued, due, cursor, more = 0, list[int](), 0, True
     while more:
-        names, cursor = yield from queue_names.page(base, cursor)
+        found, cursor = yield from queue_names.page(base, cursor)
+        names = [*found]
         more, busy = cursor != 0, list[str]()
         for kind in ("queue", "grouped"):
             lengths = yield from queue_names.lengths(base, kind, names)

@@ -213,8 +213,8 @@ def _tagged(base: str, structure: str, place: _Place, room: int, after: int) -> 
 
 def _all_queues(base: str, structure: str, place: _Place, room: int) -> Plan[_Chunk]:
     """The first jobs of one page of queues, in a few round trips."""
-    names, scan = yield from queue_names.page(base, place.scan)
-    names = [name for name in names if name >= place.queue]
+    known, scan = yield from queue_names.page(base, place.scan)
+    names = [name for name in known if name >= place.queue]
     kind = ALL_QUEUES[structure]
     lengths = yield from queue_names.lengths(base, kind, names, room + place.offset)
     parts: list[tuple[str, int, int]] = []

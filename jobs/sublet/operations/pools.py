@@ -161,7 +161,7 @@ def ask(
     elsewhere: list[Elsewhere] = []
     for base in bases[1:]:
         own = [queue for queue in queues if bases[partition_of_queue(queue, len(bases))] == base]
-        numbers: list[statistics.QueueNumbers] = (yield statistics.queues(base, own)) if own else []
+        numbers: list[statistics.QueueNumbers] = (yield from statistics.queues(base, own)) if own else []
         elsewhere += [_elsewhere(each) for each in (yield from groups.with_held(base, numbers))]
     found: Summoning = yield summon(bases[0], name, summons=summons, n=n, leaver=leaver, elsewhere=elsewhere)
     return found

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sublet.protocol import keys
+from sublet.protocol.plan import Plan
 from sublet.protocol.reads import TOTALS, number, pairs, shown, together
 from sublet.protocol.scripts import Call
 
@@ -134,32 +135,34 @@ def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
     return chosen
 
 
-def queues(base: str, names: Sequence[str]) -> Call[list[QueueNumbers]]:
-    """Read the numbers of these queues, known or not; `*`: of those that are counted together."""
+def queues(base: str, names: Sequence[str]) -> Plan[list[QueueNumbers]]:
+    """Return the numbers of these queues, known or not; `*`: of those that are counted together."""
+    settings = yield Call((("HMGET", keys.queues(base), *names),), list)
+    sets = [keys.queued_by(base, name, text) for name, text in zip(names, settings, strict=True)]
 
     def read(reply: Sequence[Any]) -> list[QueueNumbers]:
-        settings, backlog, counted, *rest = reply
+        backlog, counted, *rest = reply
+        sizes, heads = iter(rest[::2]), iter(rest[1::2])
         return [
             _queue(
                 name,
                 settings[i],
                 backlog[2 * i : 2 * i + 2],
                 counted[i * len(_FIELDS) : (i + 1) * len(_FIELDS)],
-                int(rest[4 * i]) + int(rest[4 * i + 2]),
-                rest[4 * i + 1] or rest[4 * i + 3],
+                sum(int(next(sizes)) for _ in sets[i]),
+                next(filter(None, [next(heads) for _ in sets[i]]), None),
             )
             for i, name in enumerate(names)
         ]
 
-    commands: list[tuple[Any, ...]] = [("HMGET", keys.queues(base), *names)]
-    commands.append(
-        ("HMGET", keys.backlog(base), *(f"{name} {what}" for name in names for what in ("jobs", "running")))
-    )
-    commands.append(("HMGET", keys.counts(base), *(f"{name} {field}" for name in names for field in _FIELDS)))
-    for name in names:
-        for key in keys.queued(base, name):
-            commands += [("ZCARD", key), ("ZRANGE", key, 0, 0)]
-    return together(commands, read)
+    commands: list[tuple[Any, ...]] = [
+        ("HMGET", keys.backlog(base), *(f"{name} {what}" for name in names for what in ("jobs", "running"))),
+        ("HMGET", keys.counts(base), *(f"{name} {field}" for name in names for field in _FIELDS)),
+    ]
+    for key in (key for own in sets for key in own):
+        commands += [("ZCARD", key), ("ZRANGE", key, 0, 0)]
+    found: list[QueueNumbers] = yield together(commands, read)
+    return found
 
 
 def _queue(

@@ -112,6 +112,11 @@ def queued(base: str, queue: str) -> tuple[str, str]:
     return f"{base}:queue:{queue}", f"{base}:grouped:{queue}"
 
 
+def queued_by(base: str, queue: str, settings: bytes | None) -> tuple[str, ...]:
+    """As `queued`, only those that a queue with these settings can have: `flow=1` if a job ever had a group."""
+    return queued(base, queue) if b" flow=1" in (settings or b"") else (f"{base}:queue:{queue}",)
+
+
 def waiting(base: str, queue: str, group: str) -> str:
     """Sorted set of a group's queued jobs, as in `queue`."""
     return f"{base}:waiting:{queue}|{group}"

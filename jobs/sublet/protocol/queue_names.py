@@ -18,17 +18,17 @@ reads more.
 _STEPS = 10
 
 
-def page(base: str, cursor: int = 0) -> Plan[tuple[list[str], int]]:
-    """Return some names of known queues, and the cursor for the next page; 0 at the end. Only the page itself is sorted,
-    and a name may be on two pages.
+def page(base: str, cursor: int = 0) -> Plan[tuple[dict[str, bytes], int]]:
+    """Return some names of known queues with their settings, and the cursor for the next page; 0 at the end. Only the page
+    itself is sorted, and a name may be on two pages.
     """
-    found: set[str] = set()
+    found: dict[str, bytes] = {}
     for _ in range(_STEPS):
-        names, cursor = yield _scan(base, cursor)
-        found.update(names)
+        queues, cursor = yield _scan(base, cursor)
+        found |= queues
         if not cursor or len(found) >= PAGE:
             break
-    return sorted(found), cursor
+    return dict(sorted(found.items())), cursor
 
 
 def names(base: str) -> Plan[list[str]]:
@@ -36,8 +36,8 @@ def names(base: str) -> Plan[list[str]]:
     found, cursor = yield from page(base)
     while cursor:
         more, cursor = yield from page(base, cursor)
-        found += more
-    return sorted(set(found))
+        found |= more
+    return sorted(found)
 
 
 def lengths(base: str, kind: str, queues: Sequence[str], room: float = math.inf) -> Plan[list[int]]:
@@ -67,13 +67,15 @@ def stats(base: str) -> Plan[Stats]:
     while cursor:
         queues, cursor = yield from page(base, cursor)
         for kind in ("queue", "grouped"):
-            queued += sum((yield from lengths(base, kind, queues)))
+            queued += sum((yield from lengths(base, kind, [*queues])))
     return found.model_copy(update={"states": {**found.states, State.QUEUED: queued}})
 
 
-def _scan(base: str, cursor: int) -> Call[tuple[list[str], int]]:
+def _scan(base: str, cursor: int) -> Call[tuple[dict[str, bytes], int]]:
 
-    def read(reply: Sequence[Any]) -> tuple[list[str], int]:
-        return [name for name in reads.pairs(reply[1]) if keys.is_name(name)], int(reply[0])
+    def read(reply: Sequence[Any]) -> tuple[dict[str, bytes], int]:
+        return {name: text for name, text in reads.pairs(reply[1]).items() if keys.is_name(name)}, int(
+            reply[0]
+        )
 
     return Call((("HSCAN", keys.queues(base), cursor, "COUNT", PAGE),), read)

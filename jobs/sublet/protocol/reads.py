@@ -3,7 +3,7 @@
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -331,8 +331,8 @@ def _settings(text: bytes) -> dict[str, Any]:
     }
 
 
-def stats(base: str, names: Sequence[str]) -> Call[Stats]:
-    """Read the number of a partition's jobs by state, queued ones of the queues `names`, and its totals."""
+def stats(base: str, queues: Mapping[str, bytes | None]) -> Call[Stats]:
+    """Read the number of a partition's jobs by state, queued ones of `queues` (name → settings), and its totals."""
 
     def read(reply: Sequence[Any]) -> Stats:
         fields, *sizes = reply
@@ -350,7 +350,7 @@ def stats(base: str, names: Sequence[str]) -> Call[Stats]:
 
     commands: list[tuple[Any, ...]] = [("HGETALL", base)]
     commands += [("ZCARD", keys.structure(base, name)) for name in keys.STRUCTURES]
-    commands += [("ZCARD", key) for name in names for key in keys.queued(base, name)]
+    commands += [("ZCARD", key) for name, text in queues.items() for key in keys.queued_by(base, name, text)]
     return together(commands, read)
 
 

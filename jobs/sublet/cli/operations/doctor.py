@@ -121,7 +121,7 @@ def read_facts(client: SyncClient, bar: ProgressBar) -> Facts:
     nodes = [_node(probe, place, base) for place, base in _servers(client).items()]
     now = client.store.transport.run(server_info.clock())
     names = [probe.follow(queue_names.names(base)) for base in bases]
-    stats = [each for each in [probe.ask(reads.stats(base, [])) for base in bases] if each]
+    stats = [each for each in [probe.ask(reads.stats(base, {})) for base in bases] if each]
     sums = total(stats) if stats else None
     workers = probe.follow(roster.workers(bases, jobs=False))
     first = nodes[0]._asdict() | {"node": ""} if len(nodes) == 1 else nodes[0]._asdict()
