@@ -33,7 +33,9 @@ DEFAULT = Options()
 
 
 class Client:
-    """The client for one event loop. It connects at its first call; `async with` closes it."""
+    """A namespace's client, for one event loop. It connects at its first call; the end of `async with` closes
+    it.
+    """
 
     def __init__(
         self,
@@ -44,15 +46,15 @@ class Client:
         self.store = store or Store(settings or Settings.read(), operations=operations)
         self._summoner: Summoner | None = None
         if self.store.settings.summon:
-            from sublet.scaling.summoner import attach  # most clients summon no workers
+            from sublet.scaling.summoner import attach  # rarely needed
 
             self._summoner = attach(self.store)
 
     async def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> Handle[Any]:
-        """Submit a job by its task's name. With the same `job_id` again, no second job is stored. Raises
-        Invalid, Refused, Unavailable.
+        """Submit a job by its task's name and `payload`, the arguments by name. With the same `job_id` again,
+        no second job is stored. Raises Invalid, Refused, Unavailable.
         """
         job = self.store.operations.submission(
             task,
@@ -67,14 +69,14 @@ class Client:
         return Handle(submitted.id, created, self, load_json, replaced=submitted.replaced)
 
     async def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Submit jobs made by `Task.job(…)`; return each one's stored id, in order. After an error some may
-        be stored: repeat the call with the same list, which stores no job twice.
+        """Submit jobs made by `Task.job(…)`; return each one's id and whether it is new, in order. After an
+        error repeat the call with the same list: it stores no job twice.
         """
         return await self.store.submit(jobs)
 
     async def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = load_json) -> T:
-        """Wait for a job's end and return its result. Raises JobFailed, JobCancelled, NotFound, PayloadLost;
-        TimeoutError after `timeout` seconds.
+        """Wait for a job's end; return its result, made of JSON by `decode`. Raises JobFailed, JobCancelled,
+        NotFound, PayloadLost; TimeoutError after `timeout` seconds.
         """
         return result_of(
             job_id, await self._whole(job_id, await self.store.watch(job_id, timeout)), decode, timeout
@@ -86,8 +88,8 @@ class Client:
         return standing._replace(result=await self.store.fetch(job_id, standing.result))
 
     async def results(self, jobs: Sequence[Handle[Any] | str]) -> list[Outcome]:
-        """Return the present outcome of each job, in order, without waiting: its state, and its result or
-        error. `jobs`: ids or handles. Each 50 jobs take one call.
+        """Return each job's outcome so far, in order, without waiting: its state and, if it has ended, its
+        result or error. `jobs`: ids or handles.
         """
         handles = [Handle(job, False, self, load_json) if isinstance(job, str) else job for job in jobs]
         standings = await self.store.standings([handle.id for handle in handles])
@@ -118,9 +120,9 @@ class Client:
     async def gather(
         self, handles: Sequence[Handle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
-        """Wait up to `timeout` seconds for all results; return them in the handles' order. The first failed
-        job's error is raised at once; with `return_exceptions` errors are in the list instead. Other jobs
-        continue in both cases.
+        """Wait up to `timeout` seconds for all results; return them in the handles' order. Raises the first
+        failed job's error at once, or TimeoutError; with `return_exceptions` errors are in the list instead.
+        All jobs continue.
         """
         values: dict[Handle[Any], Any] = {}
         async for handle in self._completed(handles, timeout):
@@ -138,8 +140,8 @@ class Client:
     async def as_completed(
         self, handles: Sequence[Handle[T]], timeout: float = 30.0
     ) -> AsyncIterator[Handle[T]]:
-        """Yield each handle as soon as its job has ended; `handle.result()` then returns without a call.
-        Raises TimeoutError if some have not ended after `timeout` seconds.
+        """Yield each handle as soon as its job has ended, even without a result; then `handle.result()` does
+        not wait. Raises TimeoutError after `timeout` seconds.
         """
         left = {*handles}
         async for handle in self._completed(handles, timeout):
@@ -163,16 +165,16 @@ class Client:
                     yield handle
 
     def workflow(self) -> "Workflow":
-        """Make a workflow: jobs that wait for others. `async with client.workflow() as flow:` stores the jobs that
-        the block adds to it.
+        """Make a workflow: jobs that wait for others. The end of `async with client.workflow() as flow:`
+        stores the jobs that the block has added.
         """
-        from sublet.client.workflow import Workflow  # few programs have workflows
+        from sublet.client.workflow import Workflow  # rarely needed
 
         return Workflow(self)
 
     async def upstream(self, job_id: str) -> list[Outcome]:
-        """Return the outcome of each job that a job waited for, in the order of its edges: state, and result or
-        error. The result of a job that was deleted is NotFound.
+        """Return the outcomes of the jobs that a job waits or waited for, in the order of
+        `Workflow.add(after=…)`. A deleted one has the error NotFound.
         """
         from sublet.workflows import operations
 
@@ -183,34 +185,35 @@ class Client:
         return await self.store.follow(self.store.operations.get(job_id))
 
     async def list_jobs(self, **filters: Any) -> Page:
-        """Return a page of at most `limit` jobs (50), from `cursor` on. They match all filters: `state` (one
-        or several), `queue`, `task`, `tag`, `group`, `code` (of the last error), `worker`, `since` and `until`
-        (of the submit). A page may be empty and still have a cursor: continue with it.
+        """Return a page of at most `limit` jobs (default: 50), from `cursor` on. They match all filters:
+        `state` (one or several), `queue`, `task`, `tag`, `group`, `code` (of the last error), `worker`,
+        `since` and `until` (of the submit). Even an empty page may have a cursor: continue with it.
         """
         return await self.store.follow(self.store.operations.list_jobs(**filters))
 
     async def cancel(self, job_id: str, revision: int | None = None) -> str:
-        """Cancel a job. Return `cancelled`; or `requested` if it is running, and its worker ends it. Raises
+        """Cancel a job. Return `cancelled`; of a running one `requested`: its worker will end it. Raises
         WrongState if it has ended, Changed if it is at another `revision`.
         """
         return await self.store.follow(self.store.operations.cancel(job_id, revision))
 
     async def retry(self, job_id: str, revision: int | None = None, *, anew: bool = False) -> str:
-        """Queue a dead or cancelled job again, with all its tries; it goes on after its kept steps, unless `anew`.
-        Return `queued`. Raises WrongState, KeyTaken; Changed as `cancel` does.
+        """Queue a dead or cancelled job again, with all its tries; it goes on after its kept steps, unless
+        `anew`. Return `queued`, or `scheduled` if it waits for other jobs again. Raises WrongState, KeyTaken;
+        Changed as `cancel` does.
         """
         return await self.store.follow(self.store.operations.retry(job_id, revision, anew=anew))
 
     async def signal(self, job_id: str, name: str, value: Any = None) -> str:
-        """Send an event, with a JSON value of at most 64 KiB, to a job that has not ended: its `ctx.wait_for(name)`
-        returns the value, now or later. Return `kept`, also for a repetition. Raises WrongState if the job has ended
-        or has another value; NotFound, StepsFull, Invalid.
+        """Send a signal, with a JSON value of at most 64 KiB, to an unfinished job: its `ctx.wait_for(name)`
+        returns the value, now or later. Return `kept`, also for a repetition. Raises WrongState if the job
+        has ended, has another value of `name`, or has waited in vain; NotFound, StepsFull, Invalid.
         """
         return await self.store.follow(self.store.operations.signal(job_id, name, value_of(value)))
 
     async def promote(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a scheduled job now. Return `queued`. Raises WrongState if it is not scheduled; Changed as
-        `cancel` does.
+        """Queue a scheduled job now. Return `queued`. Raises WrongState if it is not scheduled, or waits for
+        a signal; Changed as `cancel` does.
         """
         return await self.store.follow(self.store.operations.promote(job_id, revision))
 
@@ -223,9 +226,9 @@ class Client:
         priority: int | None = None,
         revision: int | None = None,
     ) -> str:
-        """Give a scheduled or queued job another time, another priority, or both. Return its state:
-        `scheduled`, or `queued` if it is due. Raises WrongState, Invalid; Changed if it has another revision
-        than `revision`.
+        """Give a scheduled or queued job another time (`run_at`, or `delay` from now), priority, or both.
+        Return `scheduled` or `queued`. Raises Invalid; WrongState if it is neither, or waits for other jobs;
+        Changed as `cancel` does.
         """
         plan = self.store.operations.reschedule(
             job_id, revision, run_at=run_at, delay=delay, priority=priority
@@ -233,8 +236,8 @@ class Client:
         return (await self.store.follow(plan)).partition(" ")[0]
 
     async def erase(self, job_id: str, revision: int | None = None) -> str:
-        """Delete a finished job for ever. Return `erased`. Raises WrongState if it is unfinished: cancel it
-        first; NotFound if it is gone.
+        """Delete a finished job and its large payloads. Return `erased`. Raises WrongState if it is
+        unfinished: cancel it first; NotFound; Changed as `cancel` does.
         """
         return await self.store.erase(job_id, revision)
 
@@ -248,17 +251,17 @@ class Client:
         cursor: str | None = None,
         counted_at: datetime | None = None,
     ) -> "OrderPage":
-        """Carry out `order` for the next page of jobs that match `wanted`, at most 200, or with `dry_run`
-        only count them. Pass the page's `cursor` to continue. Raises Changed if the pages find over a tenth
-        more jobs than `expected`.
+        """Carry out `order` for a page, at most 200, of the jobs that match `wanted`; with `dry_run` only
+        count them. `cursor`: the previous page's. Jobs submitted or ended after `counted_at` are left out.
+        Raises Changed if the pages find over a tenth more jobs than `expected`.
         """
         return await self.store.order_page(
             order, wanted, expected=expected, dry_run=dry_run, cursor=cursor, counted_at=counted_at
         )
 
     async def audit(self, limit: int = 50, cursor: str | None = None) -> "AuditPage":
-        """Return a page of the commands that people gave over HTTP or on a command line (cancel, pause, …),
-        newest first. Redis keeps about 1,000 per partition.
+        """Return a page of the commands that people gave over HTTP or on a command line, newest first. Redis
+        keeps about 1,000 per partition.
         """
         return await self.store.follow_existing(self.store.operations.audit(limit, cursor))
 
@@ -271,10 +274,11 @@ class Client:
         return await self.store.follow(self.store.operations.resume(queue))
 
     async def configure(self, queue: str, **settings: float | str | None) -> str:
-        """Set settings of a queue, or remove them (None). `jobs` and `bytes` limit its unfinished jobs;
-        `concurrency`, and `rate` in `per` seconds with `burst`, its running ones, with `group_` in front those of
-        each group. `on_dead`, TASK or QUEUE/TASK, is submitted for each dead job. Of the queue `*`: `completed`,
-        `dead`, `cancelled` limit the finished jobs kept per partition, `queues` the queues.
+        """Set settings of a queue, or remove them (None); return all as text. `jobs` and `bytes` limit its
+        unfinished jobs, `concurrency` the running ones, `rate` (with `burst`) the starts in `per` seconds;
+        with `group_` in front, those of each group. `on_dead`, TASK or QUEUE/TASK, is submitted for each dead
+        job. Of the queue `*`: `completed`, `dead`, `cancelled` limit the finished jobs kept per partition,
+        `queues` the queues.
         """
         return await self.store.follow(self.store.operations.configure(queue, **settings))
 
@@ -283,15 +287,19 @@ class Client:
         return await self.store.follow(self.store.operations.groups(queue, limit, group))
 
     async def change_group(self, queue: str, group: str, **settings: float | None) -> str:
-        """Set or remove (None) a group's own `concurrency`, `rate`, `per`, `burst` and `share`. Returns all as text."""
+        """Set or remove (None) a group's own `concurrency`, `rate`, `per`, `burst` and `share`. Return all as
+        text.
+        """
         return await self.store.follow(self.store.operations.change_group(queue, group, **settings))
 
     async def queue(self, name: str) -> Queue:
-        """Return a queue: its number of jobs, limits and settings. Of `*`: the limits of finished jobs."""
+        """Return a queue, even an unknown one: its number of jobs, limits and settings. Of `*`: the limits of
+        finished jobs.
+        """
         return await self.store.follow(self.store.operations.queue(name))
 
     async def queues(self) -> list[Queue]:
-        """Return all queues that have or had a job or a setting, sorted by name."""
+        """Return all queues that Redis knows, even empty ones, sorted by name."""
         return await self.store.follow(self.store.operations.queues())
 
     async def workers(self) -> list[WorkerInfo]:
@@ -299,31 +307,31 @@ class Client:
         return await self.store.follow(self.store.operations.workers())
 
     async def drain(self, worker: str) -> str:
-        """Ask a worker to finish its running jobs and end. Raises NotFound."""
+        """Ask a worker to finish its running jobs and end. Return `drain`. Raises NotFound."""
         return await self.store.follow(self.store.operations.drain(worker))
 
     @property
     def schedules(self) -> "Schedules":
         """Methods that store, list, pause and remove the namespace's schedules."""
-        from sublet.client.schedules import Schedules  # the calendar is slow to load
+        from sublet.client.schedules import Schedules  # slow to load
 
         return Schedules(self.store)
 
     async def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store the schedules that an app declares; return the outcome of each. `source` names their owner.
-        With `remove`, delete those that the same owner stored and no longer declares.
+        """Store an app's schedules, as `Schedules.sync` does. `source`: the name of their owner. With
+        `remove`, delete those that this owner stored and no longer declares.
         """
         return await self.schedules.sync(app.schedules.all(), source, remove=remove)
 
     async def stats(self) -> list[Stats]:
-        """Return per partition the number of jobs by state, and totals since the namespace was created."""
+        """Return per partition the number of jobs by state, and totals since it was created."""
         return await self.store.follow(self.store.operations.stats())
 
     async def history(self, span: "Span" = "hour") -> "History":
-        """Return rates (per minute) and backlogs over time: for the last `hour` or `day` by minutes, for the
-        last `month` (30 days) by hours; None where no worker or tick ran. Raises Invalid for another span.
+        """Return rates (per minute) and numbers of jobs over time: for the last `hour` or `day` by minutes,
+        for the last `month` (30 days) by hours; None where no worker or tick ran.
         """
         return await self.store.follow(self.store.operations.history(span))
 

@@ -1,4 +1,4 @@
-"""The settings of an app, and its clients: one for each event loop, closed when the loop ends."""
+"""An app's settings and clients: a sync one, and one per event loop, closed when the loop ends."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ class LoopClients:
     def _closing(self, loop: Loop, client: "Client") -> AsyncGenerator[None, None]:
         closing = self._close_at_end(loop, client)
         with contextlib.suppress(StopIteration):
-            closing.__anext__().send(None)  # to its `yield`; the loop now knows it
+            closing.__anext__().send(None)  # to its `yield`
         return closing
 
     async def _close_at_end(self, loop: Loop, client: "Client") -> AsyncGenerator[None, None]:
@@ -93,7 +93,7 @@ class Connections:
 
     @settings.setter
     def settings(self, settings: "Settings") -> None:
-        """Replace the settings before their first use."""
+        """The app's settings, given or read from the environment at first use. Raises Invalid."""
         self._settings = self._with_large(settings)
 
     def _with_large(self, settings: "Settings") -> "Settings":
@@ -108,15 +108,17 @@ class Connections:
         return self._large.get("large_payloads")
 
     def storage(self, settings: "Settings | None" = None) -> Storage | None:
-        """Return the storage for large payloads in the namespace of these settings, or of the app's. Raises Invalid."""
+        """Return the storage for large payloads in the namespace of these settings, or of the app's; None
+        without one. Raises Invalid.
+        """
         if not (settings or self._settings or self._large or os.environ.get("SUBLET_LARGE_PAYLOADS")):
             return None
         return self._with_large(settings or self.settings).storage
 
     @contextlib.contextmanager
     def using(self, settings: "Settings") -> Iterator[None]:
-        """In the `with` block, use these settings and new clients. The end of it closes the new sync client; await
-        `App.aclose` in the block for the async one. Raises Invalid if the app is in a sandbox.
+        """In the `with` block, use these settings and new clients. Its end closes the new sync client; await
+        `App.aclose` in it for the async one. Raises Invalid if the app is in a sandbox.
         """
         if self._settings is not None and self._settings.client_factory is not None:
             raise Invalid(
@@ -134,7 +136,7 @@ class Connections:
 
     @property
     def operations(self) -> "Operations":
-        """Functions that plan Redis calls, one per operation. The app's clients run these plans."""
+        """Functions that plan Redis calls, one per operation; the clients run them."""
         if self._operations is None:
             from sublet.operations.operations import Operations
 
@@ -148,7 +150,7 @@ class Connections:
 
     @property
     def sync(self) -> "SyncClient":
-        """The client for code without an event loop."""
+        """The client for code without an event loop, made at first use."""
         if self._sync is None:
             from sublet.client.sync_client import SyncClient
 

@@ -21,14 +21,14 @@ class Handle(Generic[R]):
 
     id: str
     created: bool
-    """True if the submit stored a new job; False if a job with this id or deduplication key existed, which
-    this handle then is for.
+    """Whether the submit stored a new job. False for an earlier job with this id or deduplication key, and
+    for a handle made from an id.
     """
     _client: "Client" = field(repr=False)
     _decode: Callable[[bytes], R] = field(repr=False)
     _ended: Standing | None = field(default=None, repr=False)
     replaced: bool = False
-    """Whether the submit gave its arguments to a waiting job of the same key."""
+    """Whether the submit gave its arguments to a waiting job of its key."""
 
     async def result(self, timeout: float = 30.0) -> R:
         """Wait for the job's end and return its result. Raises JobFailed, JobCancelled, NotFound;
@@ -44,21 +44,22 @@ class Handle(Generic[R]):
         return await self._client.get(self.id)
 
     async def cancel(self) -> str:
-        """Cancel the job. Return `cancelled`; or `requested` if it is running, and its worker ends it. Raises
+        """Cancel the job. Return `cancelled`; if it is running, `requested`: its worker will end it. Raises
         WrongState if it has ended.
         """
         return await self._client.cancel(self.id)
 
     async def signal(self, name: str, value: Any = None) -> str:
-        """Send an event to the job, for its `ctx.wait_for(name)`. Return `kept`. Raises WrongState if it has ended,
-        or has another value.
+        """Send a signal to the job, for its `ctx.wait_for(name)`. Return `kept`. Raises WrongState if it has
+        ended, or has another value.
         """
         return await self._client.signal(self.id, name, value)
 
     async def reschedule(
         self, *, run_at: datetime | None = None, delay: Seconds | None = None, priority: int | None = None
     ) -> str:
-        """Give the scheduled or queued job another time (`run_at`, or `delay` from now), another priority, or
-        both. Return its state, `scheduled` or `queued`. Raises WrongState if it runs or has ended.
+        """Give the scheduled or queued job another time (`run_at`, or `delay` from now), priority, or both.
+        Return its state, `scheduled` or `queued`. Raises WrongState if it is neither, or waits for other
+        jobs.
         """
         return await self._client.reschedule(self.id, run_at=run_at, delay=delay, priority=priority)

@@ -27,8 +27,8 @@ class Outcome:
     value: Any = None
     """The result of a completed job."""
     error: Exception | None = None
-    """Why there is no result: JobFailed, JobCancelled or NotFound; Invalid if the result does not match the
-    task's return type; PayloadLost or Unavailable if a large result could not be read.
+    """Why an ended job has no result: JobFailed, JobCancelled or NotFound; Invalid if the result does not
+    match the task's return type; PayloadLost or Unavailable if a large result could not be read. Else None.
     """
 
 
@@ -50,7 +50,7 @@ def unfinished(left: int, count: int, timeout: float) -> TimeoutError:
 
 
 def result_of(job_id: str, standing: Standing, decode: Callable[[bytes], T], waited: float) -> T:
-    """Return the result of a job that was waited for `waited` seconds, decoded by `decode`. Raises JobFailed,
+    """Return a job's result, decoded by `decode`, after a wait of `waited` seconds. Raises JobFailed,
     JobCancelled, NotFound; TimeoutError if it has not ended.
     """
     if standing.state is State.COMPLETED:

@@ -38,8 +38,8 @@ class Schedules:
         return await self._follow(operations.get(self._operations, name))
 
     async def list(self, after: str = "", most: int | None = None) -> Sequence[Schedule]:
-        """Return the schedules whose names sort behind `after`, at most `most` (None: all), sorted by name,
-        without payloads.
+        """Return up to `most` (None: all) schedules whose names sort behind `after`, sorted by name, without
+        payloads and without invalid ones.
         """
         page = await self._follow(operations.page(self._operations, after, most))
         return page.schedules
@@ -59,8 +59,8 @@ class Schedules:
         return await self._follow(operations.resume(self._operations, name))
 
     async def run(self, name: str, job_id: str | None = None) -> Submitted:
-        """Submit a schedule's job now, besides its occurrences. With the same `job_id` again, no second job
-        is stored. Raises NotFound.
+        """Submit a schedule's job now, besides its occurrences. Repeated with the same `job_id`, it stores no
+        second job. Raises NotFound.
         """
         return await self._follow(operations.run(self._operations, name, job_id))
 
@@ -70,7 +70,7 @@ class Schedules:
         """Store the schedules of one owner, `source`; return the outcome of each. A repeated call changes
         nothing.
 
-        Schedules of the same names that have another owner are taken over. With `remove`, those of `source`
-        that are not in `wanted` are deleted. Raises Invalid or WrongState before any change.
+        Another owner's schedules of the same names become this owner's. With `remove`, those of `source` that
+        are not in `wanted` are deleted. Raises Invalid or WrongState before any change.
         """
         return await self._follow(operations.sync(self._operations, wanted, source, remove))

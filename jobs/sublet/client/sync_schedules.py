@@ -39,8 +39,8 @@ class SyncSchedules:
         return self._follow(operations.get(self._operations, name))
 
     def list(self, after: str = "", most: int | None = None) -> Sequence[Schedule]:
-        """Return the schedules whose names sort behind `after`, at most `most` (None: all), sorted by name,
-        without payloads.
+        """Return up to `most` (None: all) schedules whose names sort behind `after`, sorted by name, without
+        payloads and without invalid ones.
         """
         page = self._follow(operations.page(self._operations, after, most))
         return page.schedules
@@ -60,8 +60,8 @@ class SyncSchedules:
         return self._follow(operations.resume(self._operations, name))
 
     def run(self, name: str, job_id: str | None = None) -> Submitted:
-        """Submit a schedule's job now, besides its occurrences. With the same `job_id` again, no second job
-        is stored. Raises NotFound.
+        """Submit a schedule's job now, besides its occurrences. Repeated with the same `job_id`, it stores no
+        second job. Raises NotFound.
         """
         return self._follow(operations.run(self._operations, name, job_id))
 
@@ -69,7 +69,7 @@ class SyncSchedules:
         """Store the schedules of one owner, `source`; return the outcome of each. A repeated call changes
         nothing.
 
-        Schedules of the same names that have another owner are taken over. With `remove`, those of `source`
-        that are not in `wanted` are deleted. Raises Invalid or WrongState before any change.
+        Another owner's schedules of the same names become this owner's. With `remove`, those of `source` that
+        are not in `wanted` are deleted. Raises Invalid or WrongState before any change.
         """
         return self._follow(operations.sync(self._operations, wanted, source, remove))

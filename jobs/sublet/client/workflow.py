@@ -30,7 +30,7 @@ class Workflow:
 
     _client: "Client" = field(repr=False)
     id: str = ""
-    """Its id, once it has a job."""
+    """Its id; empty until it has a job."""
     _nodes: dict[str, Node] = field(default_factory=dict, repr=False)
     _is_stored: bool = field(default=False, repr=False)
 
@@ -43,14 +43,17 @@ class Workflow:
         on_failure: Literal["cancel", "run", "hold"] = "cancel",
         give_up: Seconds | None = None,
     ) -> Handle[Any]:
-        """Add a job, made by `Task.job(…)`, that runs when all jobs of `after` are completed. Return its handle.
+        """Add a job, made by `Task.job(…)`, that runs when all jobs of `after` are completed. Return its
+        handle.
 
-        If one of these is dead or cancelled, the job is cancelled, too; with `on_failure="run"` it runs when all
-        have ended, with "hold" it waits for a retry. After `give_up` of waiting it is cancelled. `into`: waiting jobs that are
-        to wait for this one, too. Raises Invalid.
+        If one of `after` is dead or cancelled, this job is cancelled; with `on_failure="run"` it runs when
+        all have ended, with "hold" it waits for a retry of that one. A wait of `give_up` (seconds) cancels
+        it. `into`: waiting jobs that shall wait for this one, too. Raises Invalid.
         """
         if self._is_stored:
-            raise Invalid("the workflow is stored: add jobs in the block, or make another workflow")
+            raise Invalid(
+                "the workflow is stored: add jobs inside its `with` block, or make another workflow"
+            )
         if on_failure not in ("cancel", "run", "hold"):
             raise Invalid(f"on_failure={on_failure!r}: use 'cancel', 'run' or 'hold'")
         if job.id in self._nodes:
@@ -69,8 +72,8 @@ class Workflow:
         return Handle(job.id, True, self._client, load_json)
 
     async def result(self, timeout: float = 30.0) -> WorkflowResult:
-        """Wait until each job has ended; return how many were completed, and how many were not. Raises
-        TimeoutError after `timeout` seconds, and the jobs continue.
+        """Wait until each job has ended; return how many are completed, dead and cancelled. Raises
+        TimeoutError after `timeout` seconds; NotFound before they are stored.
         """
         if not self._nodes:
             return WorkflowResult(0, 0, 0)
