@@ -24,14 +24,14 @@ Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 def blocking_pipeline(settings: Settings, client: Any, given: Any) -> ClientPipeline | Pipeline:
-    """Return a pipeline for blocking reads of the server of `client`. It uses redis-py if the client was
+    """Return a pipeline for blocking reads of the server of `client`: through redis-py if the client was
     `given` or made by a factory.
     """
     return ClientPipeline(client) if given or settings.client_factory else Pipeline(client.connection_pool)
 
 
 class PartitionPipeline:
-    """A pipeline to the server of one partition, which is looked up at the first send and after each error."""
+    """A pipeline to the server of one partition. Looks the server up at the first send and after each error."""
 
     def __init__(self, routes: RoutingTransport, tag: str) -> None:
         self._routes, self._tag = routes, tag
@@ -76,7 +76,7 @@ class PartitionPipeline:
         on_reply(reply)
 
     def moved(self) -> None:
-        """End the reads in flight if the partition is now on another server: the old one may never answer."""
+        """End the reads in flight if the partition has moved to another server: the old one may never answer."""
         if self._pipeline and self._routes.known_url(self._tag) not in ("", self._url):
             self._drop(self._pipeline)
 
@@ -88,7 +88,7 @@ class PartitionPipeline:
             task.add_done_callback(self._closing.discard)
 
     async def aclose(self, *, at_once: bool = True) -> None:
-        """Close the connection; pending commands get an error."""
+        """Close the connection, always at once: pending commands get an error."""
         if self._connecting:
             await asyncio.wait([self._connecting])
         if self._pipeline:
@@ -98,8 +98,8 @@ class PartitionPipeline:
 
 
 class WakeupReader:
-    """Reads the wake-ups of many partitions as if they were on one connection: it makes one BLPOP into one
-    for each partition.
+    """Reads the wake-ups of many partitions as if they were on one connection: splits a BLPOP into one for
+    each partition.
     """
 
     def __init__(self, routes: RoutingTransport, run: Run) -> None:

@@ -12,8 +12,8 @@ _held: dict[str, str] = {}
 
 
 def hold_secrets() -> None:
-    """Remove SECRETS from `os.environ`, and keep their values in this process. On Linux, its memory becomes
-    unreadable for other processes without CAP_SYS_PTRACE.
+    """Remove SECRETS from `os.environ`, and keep their values. If there were any, other processes without
+    CAP_SYS_PTRACE cannot read this process's memory afterwards (Linux).
     """
     for name in SECRETS:
         if name in os.environ:

@@ -157,7 +157,7 @@ class ClientPipeline:
         self._in_flight: set[asyncio.Task[None]] = set()
 
     def send_if_idle(self, _command: tuple[Any, ...], _on_reply: OnReply) -> bool:
-        """Return False: this class sends commands only in batches."""
+        """Return False: this class sends only batches."""
         return False
 
     def send(self, requests: Sequence[Request]) -> None:
@@ -181,7 +181,7 @@ class ClientPipeline:
             on_reply(reply)
 
     async def aclose(self, *, at_once: bool = False) -> None:
-        """Wait for the commands in flight; `at_once`: cancel them."""
+        """Wait for the commands in flight; `at_once`: cancel them. The client stays open."""
         for task in tuple(self._in_flight) if at_once else ():
             task.cancel()
         if self._in_flight:
@@ -231,7 +231,7 @@ class SyncPipeline:
             _release(connection, answered, permits, idle)
 
     def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
-        """Send commands; return their replies in order, error replies too. Each may take `extra` seconds
+        """Send commands; return their replies in order, error replies too. A reply may take `extra` seconds
         beyond the timeout.
         """
         packed = [hiredis.pack_command(command) for command in commands]

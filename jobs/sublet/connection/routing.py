@@ -1,7 +1,7 @@
 """Transports over several servers (a cluster, or sentinels): each call goes to its partition's server.
 
-After no reply, or an error of a moved slot or replaced primary, the topology is read and the call sent
-again, for `Settings.patience` seconds.
+After no reply, or an error of a moved slot or replaced primary, the topology is read and the call sent again,
+for up to `Settings.patience` seconds.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ def _no_topology(settings: Settings) -> Unavailable:
 
 class RoutingTransport(Transport):
     """Sends each call to the server of its partition, on an event loop. A call without a partition goes to
-    that of partition 0.
+    partition 0's.
     """
 
     def __init__(self, settings: Settings, many: MultiServerUrl) -> None:
@@ -120,8 +120,8 @@ class RoutingTransport(Transport):
             found = self._newer(found)
 
     async def find(self, tag: str, seen: Topology | None = None) -> tuple[Topology, str]:
-        """Return the topology and the URL of a partition's server. If `seen` is the topology known here, it
-        is read again. Raises Unavailable.
+        """Return the topology and the URL of a partition's server. Reads the topology again if the one known
+        here is `seen`. Raises Unavailable.
         """
         found = self._newer(seen) or await self._read_topology(tag, _RetryWindow(self.settings).left)
         return found, found.of(tag)

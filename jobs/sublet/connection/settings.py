@@ -53,7 +53,7 @@ class Settings:
     timeout: float = 2.0
     """Most seconds to wait for a reply of Redis. Must be well under a third of a lease."""
     patience: float = 8.0
-    """For how many seconds a call without a reply is sent again."""
+    """For at most how many seconds a call without a reply is sent again."""
     allow_eviction: bool = False
     """Accept a server that evicts keys when its memory is full, and so may lose jobs."""
     allow_unverified_tls: bool = False
@@ -110,8 +110,8 @@ class Settings:
         lax = "" if self.allow_unverified_tls else unverified(self.redis_url)
         if lax:
             raise Invalid(
-                f"{self.named_url} has {lax}: any server could answer instead. Name the certificate "
-                "authority instead (ssl_ca_certs=/path), or set SUBLET_ALLOW_UNVERIFIED_TLS=1 to risk it"
+                f"{self.named_url} has {lax}: any server could answer instead. Leave this option out, name your "
+                "certificate authority (ssl_ca_certs=/path) if it needs one, or set SUBLET_ALLOW_UNVERIFIED_TLS=1 to risk it"
             )
 
     @property
@@ -123,7 +123,7 @@ class Settings:
 
     @property
     def named_url(self) -> str:
-        """The URL for error messages, without secrets, and the variable that it comes from."""
+        """The URL for error messages, without secrets, after its variable's name (else `Redis URL`)."""
         names = ("SUBLET_REDIS_URL", "REDIS_URL")
         source = next(
             (name for name in names if plain(os.environ.get(name, "")) == self.redis_url), "Redis URL"
@@ -172,7 +172,7 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
     except ValueError:
         value = kind(0)
     if name == "SUBLET_MEMORY" and not 0 < value <= 1:  # false for NaN
-        raise Invalid(f"{name}={raw!r}: use a share of Redis's maxmemory, above 0 and up to 1 (no guard)")
+        raise Invalid(f"{name}={raw!r}: use a share of Redis's maxmemory, above 0 and up to 1 (1: no limit)")
     if value <= 0:
         raise Invalid(f"{name}={raw!r}: use a {'whole ' if kind is int else ''}number above 0")
     if name == "SUBLET_TIMEOUT" and not TIMEOUT_MIN <= value < float("inf"):  # false for NaN
@@ -216,7 +216,7 @@ _NAMELESS: dict[str, Any] = (
 
 
 def check(settings: Settings) -> None:
-    """Raise Invalid if redis-py does not accept the URL. Does not connect."""
+    """Raise Invalid for a URL that redis-py does not accept. Does not connect."""
     try:
         for url in servers(settings.redis_url):
             connect_sync(replace(settings, redis_url=url)).connection_pool.make_connection()

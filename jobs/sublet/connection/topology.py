@@ -24,7 +24,7 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Topology:
-    """The servers of a cluster by hash slot, as ranges: first slot, last slot, the server's URL."""
+    """The servers by hash slot, as ranges: first slot, last slot, the server's URL. Of sentinels: one range."""
 
     ranges: tuple[tuple[int, int, str], ...]
     _known: dict[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Topology:
 
 
 TopologyPlan = Generator[Query, Any, Topology]
-"""A generator that yields queries, receives their replies, and returns the topology."""
+"""A generator that yields queries, gets their replies, and returns the topology."""
 
 
 def slot_of(tag: str) -> int:
@@ -59,8 +59,8 @@ def slot_of(tag: str) -> int:
 
 
 def discover(many: MultiServerUrl, tag: str, known: Sequence[str]) -> TopologyPlan:
-    """Return the plan that finds the server of this partition (hash tag): it asks a cluster's nodes, known
-    ones first, or the sentinels. It raises Unavailable.
+    """Return the plan that finds the server of this partition (hash tag): it asks a cluster's nodes, `known`
+    URLs first, or the sentinels. It raises Unavailable.
     """
     return _query_sentinels(many) if many.kind == "sentinel" else _query_nodes(many, tag, known)
 
@@ -83,7 +83,7 @@ class TopologyMap:
         self.found, self._known = found, found.urls
 
     def doubt(self, url: str, error: Exception) -> None:
-        """Record an error of a server: it will be asked first if the error names another server, else last."""
+        """Record an error of a server, to ask it first if the error names another one, else last."""
         known = self._known  # threads replace this list, never change it
         if url in known:
             others = [each for each in known if each != url]
@@ -94,7 +94,7 @@ class TopologyMap:
         return {*found.urls, *map(self.many.sentinel, self.many.hosts)}
 
     def node(self, url: str) -> Settings:
-        """Return settings for one server of the cluster."""
+        """Return settings for one of the servers, with a `patience` of 0."""
         return replace(self.settings, redis_url=url, patience=0.0)
 
 

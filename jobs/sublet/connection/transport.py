@@ -1,4 +1,4 @@
-"""Send calls and plans to Redis, repeat those without a reply, and raise the errors of `sublet.errors`.
+"""Send calls and plans to Redis, repeat those without a reply, raise the errors of `sublet.errors`.
 
 A call is repeated byte for byte: a script gives a repeated request its first answer.
 """
@@ -61,8 +61,8 @@ _STRIPPED = {
 class Transport:
     """Sends calls to one server, on an event loop.
 
-    Scripts sent in one turn of the loop share a round trip. A given `client` sends everything instead, and is
-    closed by `aclose`.
+    Scripts sent in one turn of the loop share a round trip. A given `client` sends everything itself;
+    `aclose` closes it.
     """
 
     def __init__(self, settings: Settings, client: "redis.asyncio.Redis | None" = None) -> None:
@@ -79,8 +79,8 @@ class Transport:
         self._shared_reads: dict[Commands, asyncio.Future[Any]] = {}
 
     async def run(self, call: Call[T]) -> T:
-        """Send a call, up to three times without a reply; return its parsed reply. Raises Refused, Invalid,
-        or Unavailable if no reply came in time.
+        """Send a call, up to three times while no reply arrives; return its parsed reply. Raises Refused,
+        Invalid, or Unavailable if no reply came in time.
         """
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
@@ -100,7 +100,7 @@ class Transport:
                 raise refused(error) from error
             except UnicodeEncodeError as error:
                 raise Invalid(
-                    f"{error.object[:80]!r} is not valid Unicode: it contains an unpaired surrogate"
+                    f"{error.object[:80]!r} is not valid Unicode: remove its unpaired surrogate"
                 ) from None
         raise AssertionError("unreachable")
 
@@ -217,7 +217,7 @@ class SyncTransport:
                 raise refused(error) from error
             except UnicodeEncodeError as error:
                 raise Invalid(
-                    f"{error.object[:80]!r} is not valid Unicode: it contains an unpaired surrogate"
+                    f"{error.object[:80]!r} is not valid Unicode: remove its unpaired surrogate"
                 ) from None
         raise AssertionError("unreachable")
 
@@ -295,8 +295,8 @@ def unavailable(settings: Settings, error: Exception) -> Unavailable:
 
 
 async def follow(run: Callable[[R], Awaitable[Any]], plan: Generator[R, Any, T]) -> T:
-    """Run a plan: send each call that it yields by `run`, and return its result. An error of `run` is raised
-    inside of the plan.
+    """Run a plan: send each call that it yields by `run`, and return its result. A JobsError of `run` is
+    raised inside of the plan.
     """
     answer, failure = None, None
     while True:

@@ -25,7 +25,9 @@ class Misplaced(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MultiServerUrl:
-    """A parsed URL of a cluster or of sentinels (`kind`). `user` is the user and password in it."""
+    """A parsed URL of a cluster or of sentinels (`kind`). `user`: user and password, with `@`; `service`: the
+    primary's name at its sentinels.
+    """
 
     kind: str
     scheme: str
@@ -37,7 +39,7 @@ class MultiServerUrl:
 
     @classmethod
     def read(cls, url: str) -> "MultiServerUrl | None":
-        """Parse the URL of a cluster or of sentinels; return None for one of a single server. Raises ValueError."""
+        """Parse the URL of a cluster or of sentinels; return None for a single server's. Raises ValueError."""
         if not re.match(r"rediss?\+", url):
             return None
         found = _MANY.fullmatch(url)
@@ -56,11 +58,11 @@ class MultiServerUrl:
         return cls(kind, scheme, f"{user}@" if user else "", addresses, place[1], place[2] or "", options)
 
     def node(self, address: str) -> str:
-        """Return the URL of the server at host:port, with the user and options of this one."""
+        """Return the URL of the server at host:port, with the same user, database and options."""
         return f"{self.scheme}://{self.user}{address}/{self.database}{self._query()}"
 
     def sentinel(self, address: str) -> str:
-        """Return the URL of the sentinel at host:port, with the user and password for sentinels."""
+        """Return the URL of the sentinel at host:port, with the user and password in `sentinel_…` options."""
         said = dict(self.options)
         user, password = (
             quote(said.get(f"sentinel_{name}", ""), safe="") for name in ("username", "password")
@@ -91,7 +93,7 @@ def plain(url: str) -> str:
 
 
 def servers(url: str) -> Iterator[str]:
-    """Yield the URL of each server named in a URL. Raises ValueError."""
+    """Yield a URL for each host named in a URL. Raises ValueError."""
     many = MultiServerUrl.read(url)
     if many is None:
         yield url
@@ -100,7 +102,7 @@ def servers(url: str) -> Iterator[str]:
 
 
 def flaw(text: str) -> str:
-    """Return why a URL is invalid, without secrets; empty if it is valid."""
+    """Return why a URL is invalid, without secrets; empty for a valid one."""
     try:
         wrong = [words for url in servers(text) for words in (_flaw(url),) if words]
     except Misplaced as error:
@@ -134,7 +136,7 @@ def unknown(error: TypeError, url: str) -> str:
     return (
         f"its parameter {found[1]} is not known: leave it out"
         if found
-        else "a parameter after its ? is not known, or has a value of a wrong kind"
+        else "a parameter after its ? is not known, or has a value of a wrong kind: correct it, or leave it out"
     )
 
 
@@ -160,7 +162,7 @@ def _is_server(text: str) -> bool:
 
 def unverified(url: str) -> str:
     """Return the option of a URL that switches off the verification of TLS, e.g. `ssl_cert_reqs=none`; empty
-    without one.
+    if none does.
     """
     for name, value in parse_qsl(urlsplit(url).query):
         lax = value.lower() not in _YES if name == "ssl_check_hostname" else value.lower() != "required"

@@ -16,12 +16,12 @@ from sublet.connection.pipeline import ClientPipeline, Commands, Pipeline, Reque
 BARRIER = """if redis.call('HEXISTS', KEYS[1], 'seq') == 0 then return 0 end
 redis.call('DEL', KEYS[1] .. ':')
 return redis.call('HINCRBY', KEYS[1], 'seq', 0)"""
-"""A script that writes and changes no data. A full server accepts it, and it creates no partition."""
+"""A script that writes without a change of data. A full server accepts it, and it creates no partition."""
 
 
 class WaitBatcher:
-    """Sends scripts with one wait for all of them, on its own connection. Scripts that come during a wait
-    share the next one.
+    """Sends scripts with one wait for all of them, on its own connection. Scripts sent during a wait share
+    the next one.
     """
 
     def __init__(self, pipeline: Pipeline | ClientPipeline, waits: Sequence[tuple[Any, ...]]) -> None:
