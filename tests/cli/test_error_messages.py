@@ -259,7 +259,7 @@ MODULES = {
         ("tasks.py:app", "tasks.py is a file; write it as a module: tasks:app"),
         ("no-name:app", "'no-name:app' is not a module name: write MODULE:APP, e.g. tasks:app"),
         ("tasks:nothing", "module tasks has no 'nothing' (there is app)"),
-        ("tasks:number", "tasks:number is not an App, its type is int (there is app)"),
+        ("tasks:number", "tasks:number is not an App, its type is int (there is app): name an App"),
         ("empty", "module empty has no app; make one: app = App()"),
         ("twice", "module twice has 2 apps; write twice:one"),
         (

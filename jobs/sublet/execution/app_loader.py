@@ -25,7 +25,7 @@ def load_app(target: str) -> App:
 
 
 def load_apps(targets: Sequence[str]) -> dict[str, App]:
-    """Import the apps of one worker; return them by the first name (MODULE:APP) given for each. Raises Invalid."""
+    """Import the apps of one worker; return each by the first MODULE:APP given for it. Raises Invalid."""
     apps: dict[str, App] = {}
     for target in targets:
         if (app := load_app(target)) not in apps.values():
@@ -34,8 +34,8 @@ def load_apps(targets: Sequence[str]) -> dict[str, App]:
 
 
 def merged(apps: Mapping[str, App]) -> App:
-    """Return one app with the tasks of all, or the only app itself. Settings are those of the first. Raises
-    Invalid if two apps have a task or schedule of one name.
+    """Return one app with the tasks of all (not their schedules), or the only app itself. Settings are those
+    of the first. Raises Invalid if two apps have a task or schedule of one name.
     """
     places = list(apps)
     if len(places) == 1:
@@ -90,7 +90,9 @@ def _find_app(target: str) -> App:
             f"module {name} has no {attribute!r}{_beside(apps) or did_you_mean(attribute, vars(module))}"
         )
     if not isinstance(found, App):
-        raise Invalid(f"{target} is not an App, its type is {type(found).__name__}{_beside(apps)}")
+        raise Invalid(
+            f"{target} is not an App, its type is {type(found).__name__}{_beside(apps)}: name an App"
+        )
     if name not in found.loaded_by:
         found.loaded_by += (name,)
     return found
@@ -105,7 +107,7 @@ def _module_advice(name: str, attribute: str) -> str:
 
 
 def target_of(target: str) -> str:
-    """Return MODULE:APP of an imported app. Its schedules are stored with this text as their source."""
+    """Return MODULE:APP of an imported app: the source with which its schedules are stored."""
     name, _, attribute = target.partition(":")
     if attribute:
         return target

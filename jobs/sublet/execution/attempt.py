@@ -33,7 +33,9 @@ class Why(StrEnum):
 
 
 class UnknownTask(JobsError):
-    """This worker lacks the task, or the task does not take the arguments: the job is released."""
+    """This worker lacks the task or cannot load it, or the task does not take the arguments: the job is
+    released.
+    """
 
 
 def unfit(error: Invalid) -> UnknownTask:
@@ -81,7 +83,9 @@ class Reports:
         )
 
     async def keep(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-        """Keep steps, or read all; until the server answers, as a result must not be lost. Raises Refused, Invalid."""
+        """Keep steps, or read all if `steps` is empty; repeat until the server answers, as a result must not
+        be lost. Raises Refused, Invalid; a lasting Unavailable.
+        """
         while True:
             try:
                 there = await self._keep(lease, steps)
@@ -116,8 +120,8 @@ class Reports:
 
 
 async def no_steps(lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-    """Refuse to keep steps, for an attempt without a source of jobs."""
-    raise Invalid("this attempt keeps no steps")
+    """Refuse to keep steps: the attempt has no source of jobs."""
+    raise Invalid("this attempt keeps no steps: run the task with a worker")
 
 
 class Attempt:
@@ -147,7 +151,7 @@ class Attempt:
         self.context = Context(lease, self.reports.add, notify, self.reports)
 
     def note(self) -> Note | None:
-        """Take the checkpoint, log lines and cost that are not sent yet; None without them."""
+        """Return and forget the checkpoint, log and cost that are not sent yet; None without them."""
         unsent = self.reports
         if not (unsent.checkpoint or unsent.log or unsent.cost):
             return None
@@ -156,14 +160,14 @@ class Attempt:
         return note
 
     def put_back(self, note: Note) -> None:
-        """Keep a checkpoint and log that could not be sent, unless newer ones replace them."""
+        """Keep a checkpoint, log and cost that could not be sent, unless there are newer ones."""
         unsent = self.reports
         unsent.checkpoint = unsent.checkpoint or note.checkpoint
         unsent.log = unsent.log or note.log
         unsent.cost = unsent.cost or note.cost
 
     def end(self, why: Why) -> None:
-        """Cancel the running task. The first call's reason, `why`, determines the outcome."""
+        """Cancel the running task. The first call's reason, `why`, decides the outcome."""
         if self.why is None and self.running and not self.running.done():
             self.why, self.cancelled_at = why, time.monotonic()
             self.context.ending = why.value
@@ -214,8 +218,8 @@ def _again(rules: ErrorRules | None, kind: type[BaseException]) -> bool:
 
 
 def ending_of(lease: Lease, error: BaseException, rules: ErrorRules | None = None) -> Ending:
-    """Return the outcome of a task that raised `error`: a failure, release, or death of the job. `rules`: the
-    task's `retry_on` and `discard_on`.
+    """Return the outcome of a task that raised `error`: a failure, release or suspension. `rules`: the task's
+    `retry_on` and `discard_on`.
     """
     again = _again(rules, type(error))
     try:
@@ -260,6 +264,6 @@ def _words(error: BaseException) -> tuple[str, str]:
 
 
 def put_back(notes: Sequence[tuple[Attempt, Note]]) -> None:
-    """Keep the checkpoints and logs of these attempts, which could not be sent."""
+    """Keep the notes of these attempts, which could not be sent."""
     for attempt, note in notes:
         attempt.put_back(note)

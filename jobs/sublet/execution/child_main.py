@@ -1,7 +1,7 @@
 """The program of a child process: it runs its parent's jobs one by one.
 
-It ends with its parent: a thread notices that a pipe closes, and on Linux the kernel kills it, in case a task holds the
-interpreter lock. The main thread reads the jobs: another would cost 20 µs a job.
+It ends with its parent: a thread notices that a pipe closes, and on Linux the kernel kills the process, in
+case a task holds the interpreter lock. The main thread reads the jobs, to save time.
 """
 
 import contextlib
@@ -165,7 +165,7 @@ class JobRunner:
         self._flushed = True
 
     def serve(self) -> None:
-        """Import the tasks, then run jobs until the pipe closes or memory runs out."""
+        """Import the tasks, then run jobs until the pipe closes or a job runs out of memory."""
         if self._memory:
             _limit_memory(self._memory)
         keep_logs()
@@ -184,7 +184,7 @@ class JobRunner:
                     self._write(self._outcome(*frames.lease(self._pending.popleft(), self._names)))
 
     def give_back(self) -> None:
-        """Drop the jobs that have not begun; report their number to the parent."""
+        """Drop the jobs that have not begun; report to the parent how many."""
         given = 0
         with contextlib.suppress(IndexError):
             while True:
@@ -193,7 +193,7 @@ class JobRunner:
         self._write(frames.frame(frames.BACK, given.to_bytes(4, "big")))
 
     def log_starved(self) -> None:
-        """Write a warning to the running job's log: all processes wait for the results of other jobs."""
+        """Write to the running job's log that all places of the worker wait for other jobs' results."""
         context = self._context
         if context:
             context.log(f"warning {STARVED}")

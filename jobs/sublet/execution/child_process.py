@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BOOT = "import json, sys; sys.path[:0] = [sys.argv[4]]; from sublet.execution.child_main import main; sys.path[:] = json.loads(sys.argv[3]); main()"
 """The Python code that a child runs. Its arguments: the parent's pid, the pipe that closes when the parent
-dies, the parent's `sys.path`, this package's folder, the pipe for stacks.
+dies, the parent's `sys.path`, where to import this package, the pipe for stacks.
 """
 HOME = str(PACKAGE.parent)
 GARBAGE = "the child process wrote an invalid frame to its pipe: does the task write to file descriptors that it did not open?"
@@ -63,7 +63,7 @@ class ChildRun(asyncio.Future[Completion]):
         return self.child is not None and bool(self.child.jobs) and self.child.jobs[0] is self
 
     def log_starved(self) -> None:
-        """Write a warning to the job's log: all processes wait for the results of other jobs."""
+        """Write to the job's log that all places of the worker wait for other jobs' results."""
         if self.child:
             self.child.log_starved()
 
@@ -91,14 +91,12 @@ class Pool(Protocol):
         ...
 
     def died(self, child: "ChildProcess", words: str) -> None:
-        """The process has ended, or could not be killed; `words`: the reason."""
+        """The process has ended, or could not be killed; `words`: why."""
         ...
 
 
 class ChildProcess:
-    """One child process. It leads its own process group and session, so that processes started by its task
-    die with it.
-    """
+    """One child process. It leads its own process group and session: its tasks' processes die with it."""
 
     def __init__(self, pool: Pool, hello: bytes, loop: "AbstractEventLoop") -> None:
         self._pool, self._loop = pool, loop
@@ -195,7 +193,7 @@ class ChildProcess:
         self._requests.send(frames.frame(frames.ASK_BACK, b""))
 
     def log_starved(self) -> None:
-        """Write a warning to the running job's log: all processes wait for the results of other jobs."""
+        """Write to the running job's log that all places of the worker wait for other jobs' results."""
         self._requests.send(frames.frame(frames.STARVED, b""))
 
     def _read(self) -> None:
@@ -292,7 +290,7 @@ class ChildProcess:
         self.kill()
 
     def retire(self, seconds: float = LEAVE_SECONDS) -> None:
-        """Send the child no more jobs. It is killed if it has not exited after `seconds`."""
+        """Send the child no more jobs; kill it if it has not exited after `seconds`."""
         self._leave(seconds, retired=True)
 
     def kill(self) -> None:

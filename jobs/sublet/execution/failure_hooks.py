@@ -32,7 +32,9 @@ class FailureHooks:
         self._threads = 0
 
     def settled(self, ending: Ending, answer: str) -> None:
-        """Call the hooks for a reported outcome if it is a failure. `answer`: the job's new state."""
+        """Call the hooks for a reported failure, or outcome that made the job dead. `answer`: the new state,
+        or a refusal.
+        """
         lease, state = ending.lease, answer.partition(" ")[0]
         if state in ("LEASE_LOST", "NOT_FOUND"):
             return  # the lease was lost: the next worker reports it
@@ -51,12 +53,12 @@ class FailureHooks:
         )
 
     def taken_over(self, lease: Lease) -> None:
-        """Call the hooks for the previous attempt of a claimed job if its lease ended without an outcome."""
+        """Call the hooks for the previous attempt of a claimed job, whose lease ended without an outcome."""
         message = "its worker reported no outcome; the job is tried again"
         self._report(lease._replace(attempt=lease.attempt - 1), State.RUNNING, lease.recovered, message)
 
     def lost(self, job: LostJob) -> None:
-        """Call the hooks for the last attempt of a job that is dead because its lease expired."""
+        """Call the hooks for the last attempt of a job that died as its lease expired."""
         message = "its worker reported no outcome; no tries were left"
         self._put(AttemptFailure(job.id, job.task, job.queue, job.attempt, job.code, State.DEAD, message))
 
@@ -117,7 +119,7 @@ class FailureHooks:
         return future
 
     async def aclose(self, seconds: float) -> None:
-        """Wait up to `seconds` for the hooks' calls under way, then cancel them."""
+        """Wait up to `seconds`, at most 5, for calls of hooks, then cancel them."""
         if self._calls:
             _, late = await asyncio.wait(self._calls, timeout=min(seconds, SECONDS))
             for call in late:

@@ -1,11 +1,12 @@
-"""Frames between a worker and its child processes, over plain pipes: four bytes of length, one byte of kind, the body.
+"""Frames between a worker and its child processes, over plain pipes: four bytes of length, one byte of kind,
+the body.
 
-To a child: one HELLO (JSON: modules, the tasks' addresses, the memory limit); then, when it is idle, one JOB or several
-short ones. From a child: one UP; then for each job any number of reports (`NEWS`), and one of RESULT, FAILURE (JSON: code,
-message, detail, again), SPENT (a failure after which the child must be replaced), RELEASE (JSON: delay, reason, code) or
-SUSPENSION (JSON: kind, name, seconds). After ASK_BACK, it drops the jobs that have not begun and sends their number in a
-BACK; after STARVED, it logs a warning. STEPS (JSON: number, job id, values by name) keeps steps, or reads all; an ANSWER
-with its number follows.
+To a child: one HELLO (JSON: the tasks' names and addresses, the limits, …); then, when it is idle, one JOB or
+several short ones. From a child: one UP; then for each job any number of reports (`NEWS`), and one of RESULT,
+FAILURE (JSON: code, message, detail, again), SPENT (a failure after which the child must be replaced),
+RELEASE (JSON: delay, reason, code) or SUSPENSION (JSON: kind, name, seconds). After ASK_BACK, the child drops
+the jobs that have not begun and sends their number in a BACK; after STARVED, it logs a warning. STEPS (JSON:
+number, job id, values by name) keeps steps, or reads all; an ANSWER with its number follows.
 """
 
 import json
@@ -35,7 +36,7 @@ BACK: Final = b"B"
 ASK_BACK: Final = b"?"
 STARVED: Final = b"!"
 ANSWER: Final = b"A"
-"""The last three are the kinds of frames on the pipe that closes at the parent's death."""
+"""ASK_BACK, STARVED and ANSWER are sent on the pipe that closes at the parent's death."""
 ENDS: Final = (RESULT, FAILURE, SPENT, RELEASE, SUSPENSION)
 NEWS: Final = {news.value.encode(): news for news in News}
 
@@ -71,8 +72,8 @@ def hello(
     first: Sequence[str] = (),
 ) -> bytes:
     """Build the first frame for a child. `names` and `addresses` of the tasks: a job refers to them by index.
-    `limits`: bytes of memory, seconds of CPU time. `large`: how to reach large payloads. `first`: modules to
-    import first.
+    `limits`: bytes of memory, seconds of CPU time per job. `large`: how to reach large payloads. `first`:
+    modules to import first.
     """
     memory, cpu = limits
     said = {
@@ -87,7 +88,7 @@ def hello(
 
 
 def job(number: int, lease: Lease) -> bytes:
-    """Build the frame that sends a leased job to a child; `number`: its task's index in the first frame."""
+    """Build the frame that sends a leased job to a child; `number`: its task's index in the HELLO."""
     job_id, queue, recovered, trace, tags = (
         lease.id.encode(),
         lease.queue.encode(),
@@ -114,7 +115,7 @@ def size(lease: Lease) -> int:
 
 
 def lease(body: bytes, names: Sequence[str]) -> tuple[int, Lease]:
-    """Parse the frame of a job: its task's index, and its lease without the token, which children do not get."""
+    """Parse a JOB: its task's index, and its lease without the token, which children do not get."""
     number, attempt, fence, timeout, occurrence, tries, tries_left, *sizes = _JOB.unpack_from(body)
     at, parts = _JOB.size, []
     for size in sizes:
@@ -177,20 +178,20 @@ def ending_frame(ending: Ending, spent: bool = False) -> bytes:
 
 
 def steps(number: int, job_id: str, values: Mapping[str, bytes]) -> bytes:
-    """Build the frame of a child that keeps steps, or reads all."""
+    """Build the frame by which a child keeps steps, or (no values) reads all."""
     return frame(
         STEPS, json.dumps([number, job_id, {name: v.decode() for name, v in values.items()}]).encode()
     )
 
 
 def asked_steps(body: bytes) -> tuple[int, str, dict[str, bytes]]:
-    """Parse that frame: its number, the job's id, the values. Raises ValueError."""
+    """Parse a STEPS: its number, the job's id, the values. Raises ValueError."""
     number, job_id, values = json.loads(body)
     return number, job_id, {name: value.encode() for name, value in values.items()}
 
 
 def answer(number: int, found: Mapping[str, Kept] | JobsError) -> bytes:
-    """Build the answer to it: the steps that were there, or an error."""
+    """Build the answer to a STEPS: the steps that were kept before, or an error."""
     if isinstance(found, JobsError):
         return frame(ANSWER, json.dumps([number, type(found).__name__, str(found)]).encode())
     told = {
@@ -201,7 +202,7 @@ def answer(number: int, found: Mapping[str, Kept] | JobsError) -> bytes:
 
 
 def answered(body: bytes) -> tuple[int, dict[str, Kept] | JobsError]:
-    """Parse the answer."""
+    """Parse an ANSWER."""
     number, found, *words = json.loads(body)
     if words:
         kind = getattr(errors, found)

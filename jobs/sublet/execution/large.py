@@ -13,7 +13,9 @@ def read_payload(storage: Storage | None, lease: Lease) -> bytes:
     without a backend; Ended if the payload is lost.
     """
     if storage is None:
-        raise UnknownTask("the payload is stored outside Redis, and this worker has no large_payloads")
+        raise UnknownTask(
+            "the payload is stored outside Redis, and this worker has no large_payloads: give them to its App"
+        )
     try:
         return storage.get(lease.id, lease.payload)
     except PayloadLost as error:
@@ -32,8 +34,8 @@ def described(storage: Storage | None, apps: Any) -> dict[str, Any] | None:
 
 
 def storage_from(described: dict[str, Any] | None, app: Any) -> Storage | None:
-    """Make the storage in a child process from what `described` returned in its parent; `app` is already
-    imported.
+    """Make the storage in a child process from what `described` returned in its parent; None without a
+    backend.
     """
     if described is None:
         return None

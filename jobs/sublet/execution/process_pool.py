@@ -1,8 +1,6 @@
 """Child processes for plain functions: spawned, spoken to over plain pipes, and killed when a task must end.
 
-Of 5,000 no-op calls on 8 processes, `pebble` does 20k/s, but needs /dev/shm (Lambda has none), and kills no process
-that a task has started. `loky` (9k/s) and `concurrent.futures` (17k/s) cannot end one task, and lose every other one
-when a worker dies. Here the death of a child fails only its job; a bare child answers 160k/s.
+The death of a child fails only the job that it runs.
 """
 
 import asyncio
@@ -69,10 +67,10 @@ class Limits(NamedTuple):
             )
         if self.memory is not None and self.memory < MEMORY_MIN:
             raise Invalid(
-                f"memory limit {self.memory:,} bytes: use at least {MEMORY_MIN >> 20} MiB; a child process itself needs half of that"
+                f"--memory: {self.memory:,} bytes: use at least {MEMORY_MIN >> 20} MiB; a child process itself needs half of that"
             )
         if self.jobs is not None and self.jobs < 1:
-            raise Invalid(f"jobs per child {self.jobs}: use 1 or more")
+            raise Invalid(f"jobs per child {self.jobs} (--jobs-per-child): use 1 or more")
         if self.cpu is not None and not 1 <= self.cpu <= CPU_MAX:
             raise Invalid(f"limit of {self.cpu:g} s of CPU time for a job (--cpu): use 1 s to {CPU_MAX:,} s")
 
@@ -81,9 +79,7 @@ NO_LIMITS = Limits()
 
 
 class ProcessPool:
-    """Up to `processes` child processes, started when needed, that run plain functions. `lend` allows more of
-    them.
-    """
+    """Up to `processes` child processes, started when needed, that run plain functions. `lend` allows more."""
 
     def __init__(
         self,
@@ -213,7 +209,7 @@ class ProcessPool:
         return batch
 
     def given_back(self, jobs: Sequence[ChildRun]) -> None:
-        """Queue these jobs, which a child has not begun, again in front."""
+        """Queue these jobs, which a child has not begun, in front; cancel them if the pool is closed."""
         if self._closed or not jobs:
             for job in jobs:
                 job.cancel()
@@ -286,7 +282,7 @@ class ProcessPool:
             self._dispatch()
 
     def died(self, child: ChildProcess, words: str) -> None:
-        """Remove a child that has ended. If it was never ready, count a failed start; `words` is the reason."""
+        """Remove a child that has ended. If it was never ready, count a failed start for the reason `words`."""
         self._leaving.discard(child)
         if self._guard:
             self._guard.forget(child.pid)
@@ -315,7 +311,7 @@ class ProcessPool:
         self._recruit()
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """End all children: idle ones may take `patience` seconds to exit, the others are killed."""
+        """End all children: idle ones may take `patience` seconds, at most 2, to exit; the others are killed."""
         self._closed = True
         for timer in (self._pause, self._minder, self._recaller, self._shedder):
             if timer:

@@ -70,14 +70,16 @@ class Runner:
         return self._children.ahead
 
     def lend(self, slots: int, processes: int) -> None:
-        """Allow so many more running jobs, and children, because as many tasks wait for other jobs."""
+        """Allow `slots` more threads and `processes` more children, because as many tasks wait for other
+        jobs.
+        """
         self._threads.lent = slots
         self._children.lend(processes)
 
     @staticmethod
     def log_starved(attempt: Attempt) -> None:
-        """Write a warning to an attempt's log: it waits, like all others of this worker, for the results of
-        other jobs.
+        """Write a warning to an attempt's log: it waits, like all others of this worker, for other jobs'
+        results.
         """
         if isinstance(attempt.running, ChildRun):
             attempt.running.log_starved()
@@ -112,7 +114,7 @@ class Runner:
         return loop.create_task(_perform_and_store(task, attempt, storage))
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """End the child processes within `patience` seconds, the free threads, and programs that tasks have
+        """End the child processes within `patience` seconds, the free threads, and programs that tasks
         started.
         """
         self._threads.close()

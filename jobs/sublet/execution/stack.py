@@ -25,7 +25,9 @@ def write_at_signal(pipe: int) -> None:
 
 
 def from_child(written: bytes) -> str:
-    """Format the stacks that a child process wrote: the task's thread first, without Sublet's own frames."""
+    """Format the stacks that a child process wrote: the task's thread first, without Sublet's frames; empty
+    without it.
+    """
     task, others = "", []
     for block in written.decode("utf-8", "replace").split("\n\n"):
         head, *lines = block.splitlines() or [""]

@@ -25,7 +25,7 @@ from sublet.tasks.json.codec import JsonCodec
 T = TypeVar("T")
 Plan = Generator[Mapping[str, bytes] | Callable[[], Any], Any, T]
 Keep = Callable[[Lease, Mapping[str, bytes]], Awaitable[dict[str, Kept]]]
-"""Keeps steps of a lease's job, or reads all; returns those that were there."""
+"""Keeps steps of a lease's job, or (none given) reads all; returns those that were there."""
 
 
 class _Plans:
@@ -110,7 +110,7 @@ class LoopSteps:
         await self._follow(self._plans.sleep(name, seconds))
 
     async def wait_for(self, name: str, seconds: float | None) -> Any:
-        """Return the value of a signal; raise Suspended without one, TimeoutError after the limit."""
+        """Return the value of a signal; raise Suspended until it arrives, TimeoutError after the limit."""
         return await self._follow(self._plans.wait_for(name, seconds))
 
     async def _follow(self, plan: Plan[T]) -> T:
@@ -133,7 +133,7 @@ class LoopSteps:
 
 
 class PlainSteps:
-    """The steps of an attempt of a plain function. `keep` blocks until they are kept."""
+    """The steps of an attempt of a plain function. `keep` returns when they are kept."""
 
     def __init__(self, lease: Lease, keep: Callable[[Mapping[str, bytes]], dict[str, Kept]]) -> None:
         self._keep, self._plans = keep, _Plans(lease)
@@ -154,7 +154,7 @@ class PlainSteps:
         self._follow(self._plans.sleep(name, seconds))
 
     def wait_for(self, name: str, seconds: float | None) -> Any:
-        """Return the value of a signal; raise Suspended without one, TimeoutError after the limit."""
+        """Return the value of a signal; raise Suspended until it arrives, TimeoutError after the limit."""
         return self._follow(self._plans.wait_for(name, seconds))
 
     def _follow(self, plan: Plan[T]) -> T:
@@ -210,4 +210,6 @@ def _load(name: str, function: Callable[..., Any], kept: Kept) -> Any:
     try:
         return _codec(function).load(kept.value)
     except ValidationError as error:
-        raise Invalid(f"step {name}: the kept result does not match the annotation: {error}") from None
+        raise Invalid(
+            f"step {name}: the kept result does not match the annotation, give the changed step another name: {error}"
+        ) from None

@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 
 
 class ThreadRun(asyncio.Future[Completion]):
-    """One job in a thread, as a future of its outcome. Cancelled before it begins, it never runs; later, its
-    result is ignored.
+    """One job in a thread, as a future of its outcome. Cancelled before its task begins, it never runs;
+    later, its result is ignored.
     """
 
     def __init__(self, threads: "ThreadPool", attempt: Attempt, run: Callable[[], Completion]) -> None:
@@ -28,7 +28,7 @@ class ThreadRun(asyncio.Future[Completion]):
         self.thread = 0
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel the job. If its task has begun, log that, and count its thread as stuck."""
+        """Cancel the job. If its task has begun, log a warning, and count its thread as stuck."""
         if msg in (Why.TIMED_OUT, Why.STALLED) and self.begun:
             self.attempt.stack = stack.of_thread(self.thread)
         cancelled = super().cancel(msg)
@@ -46,7 +46,9 @@ class ThreadRun(asyncio.Future[Completion]):
 
 
 class ThreadPool:
-    """Up to `most` daemon threads, started when needed. Stuck ones are replaced; `lent` allows more."""
+    """Up to `most` daemon threads, started when needed. Up to `most` stuck ones are replaced; `lent` more may
+    start.
+    """
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -63,8 +65,8 @@ class ThreadPool:
         return call
 
     def grow(self) -> None:
-        """Start a thread if a job waits for one and there are fewer than allowed: `most`, `lent`, and one for
-        each stuck one (for at most `most` of these).
+        """Start a thread if a job waits for one and fewer run than `most`, `lent`, and one for each stuck one
+        (for at most `most` of these).
         """
         if self._wanted > self._alive and self._alive < self.most + self.lent + min(self.stuck, self.most):
             self._alive += 1
