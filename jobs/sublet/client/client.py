@@ -120,9 +120,9 @@ class Client:
     async def gather(
         self, handles: Sequence[Handle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
-        """Wait up to `timeout` seconds for all results; return them in the handles' order. Raises the first
-        failed job's error at once, or TimeoutError; with `return_exceptions` errors are in the list instead.
-        All jobs continue.
+        """Wait up to `timeout` seconds for all results; return them in the handles' order. All jobs continue
+        in any case. Raises the first failed job's error at once, or TimeoutError; with `return_exceptions`
+        errors are in the list instead.
         """
         values: dict[Handle[Any], Any] = {}
         async for handle in self._completed(handles, timeout):
@@ -227,8 +227,8 @@ class Client:
         revision: int | None = None,
     ) -> str:
         """Give a scheduled or queued job another time (`run_at`, or `delay` from now), priority, or both.
-        Return `scheduled` or `queued`. Raises Invalid; WrongState if it is neither, or waits for other jobs;
-        Changed as `cancel` does.
+        Return `scheduled` or `queued`. Raises WrongState if the job runs, has ended or waits for other jobs;
+        Invalid; Changed as `cancel` does.
         """
         plan = self.store.operations.reschedule(
             job_id, revision, run_at=run_at, delay=delay, priority=priority
@@ -236,7 +236,7 @@ class Client:
         return (await self.store.follow(plan)).partition(" ")[0]
 
     async def erase(self, job_id: str, revision: int | None = None) -> str:
-        """Delete a finished job and its large payloads. Return `erased`. Raises WrongState if it is
+        """Delete a finished job and its large payloads. Return `erased`. Raises WrongState if the job is
         unfinished: cancel it first; NotFound; Changed as `cancel` does.
         """
         return await self.store.erase(job_id, revision)
@@ -326,12 +326,12 @@ class Client:
         return await self.schedules.sync(app.schedules.all(), source, remove=remove)
 
     async def stats(self) -> list[Stats]:
-        """Return per partition the number of jobs by state, and totals since it was created."""
+        """Return each partition's number of jobs by state, and its totals since its creation."""
         return await self.store.follow(self.store.operations.stats())
 
     async def history(self, span: "Span" = "hour") -> "History":
-        """Return rates (per minute) and numbers of jobs over time: for the last `hour` or `day` by minutes,
-        for the last `month` (30 days) by hours; None where no worker or tick ran.
+        """Return rates (per minute) and numbers of jobs over a `span`: the last `hour` or `day` by minutes,
+        the last `month` (30 days) by hours; None where no worker or tick ran.
         """
         return await self.store.follow(self.store.operations.history(span))
 

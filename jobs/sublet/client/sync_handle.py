@@ -60,7 +60,6 @@ class SyncHandle(Generic[R]):
         self, *, run_at: datetime | None = None, delay: Seconds | None = None, priority: int | None = None
     ) -> str:
         """Give the scheduled or queued job another time (`run_at`, or `delay` from now), priority, or both.
-        Return its state, `scheduled` or `queued`. Raises WrongState if it is neither, or waits for other
-        jobs.
+        Return `scheduled` or `queued`. Raises WrongState if it runs, has ended or waits for other jobs.
         """
         return self._client.reschedule(self.id, run_at=run_at, delay=delay, priority=priority)

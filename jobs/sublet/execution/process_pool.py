@@ -67,7 +67,7 @@ class Limits(NamedTuple):
             )
         if self.memory is not None and self.memory < MEMORY_MIN:
             raise Invalid(
-                f"--memory: {self.memory:,} bytes: use at least {MEMORY_MIN >> 20} MiB; a child process itself needs half of that"
+                f"memory limit {self.memory:,} bytes (--memory): use at least {MEMORY_MIN >> 20} MiB; a child process itself needs half of that"
             )
         if self.jobs is not None and self.jobs < 1:
             raise Invalid(f"jobs per child {self.jobs} (--jobs-per-child): use 1 or more")

@@ -8,12 +8,12 @@ class LargePayloads(Protocol):
     """Where large payloads and results are kept: bytes under names `NAMESPACE/SHA256.JOB_ID`, of ASCII
     letters, digits and `_ . : - /`.
 
-    Several threads and processes call it at the same time. Any exception means that it is not available,
-    except KeyError in `get`.
+    Several threads and processes call it at the same time. Any exception but a KeyError of `get` means that
+    the backend is not available.
     """
 
     def put(self, name: str, data: bytes) -> None:
-        """Store bytes, durably and as a whole; replace an object of this name, which then counts as new."""
+        """Store bytes, durably and as a whole; replace an object of this name, whose age then starts anew."""
         ...
 
     def get(self, name: str) -> bytes:
@@ -21,7 +21,7 @@ class LargePayloads(Protocol):
         ...
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete up to 1,000 objects, those that exist."""
+        """Delete up to 1,000 objects; ignore missing ones."""
         ...
 
     def scan(self, prefix: str, after: str, limit: int) -> Sequence[tuple[str, float]]:

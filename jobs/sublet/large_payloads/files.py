@@ -14,14 +14,14 @@ NAME = re.compile(r"([A-Za-z0-9_.:-]{1,128})/([A-Za-z0-9_.:-]{2,200})")
 TEMPORARY = ".new-"
 """The beginning of the name of a file that is being written."""
 UNFINISHED_SECONDS = 86_400.0
-"""The age at which `scan` deletes such a file: its writer has died."""
+"""The age at which `scan` deletes an unfinished file: its writer has died."""
 
 
 class Files:
-    """Files in a directory: `DIRECTORY/NAMESPACE/xx/NAME`, where `xx` is the beginning of the name.
+    """Files in a directory: `DIRECTORY/NAMESPACE/xx/NAME`, where `xx` are the name's first two characters.
 
-    The directory is created at the first write. Only its owner can read it: the modes are 0700 and 0600.
-    Raises Invalid for a relative directory.
+    The directory is created at the first write. Only its owner can read it (modes 0700 and 0600). Raises
+    Invalid for a relative directory.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -62,13 +62,13 @@ class Files:
             raise KeyError(name) from None
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete objects, those that exist. Raises OSError."""
+        """Delete objects; ignore missing ones. Raises OSError."""
         for name in names:
             self._path(name).unlink(missing_ok=True)
 
     def scan(self, prefix: str, after: str, limit: int) -> Sequence[tuple[str, float]]:
         """Return up to `limit` names that begin with `prefix` and sort behind `after`, each with its age in
-        seconds. Raises OSError.
+        seconds. Deletes old unfinished files.
         """
         found: list[tuple[str, float]] = []
         root, last = self.directory / prefix.rstrip("/"), after.removeprefix(prefix)

@@ -49,7 +49,7 @@ class S3:
         return body
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete objects, those that exist. Raises OSError if S3 keeps one of them."""
+        """Delete objects; ignore missing ones. Raises OSError if S3 keeps one of them."""
         keys = [{"Key": self.prefix + name} for name in names]
         done = self._made().delete_objects(Bucket=self.bucket, Delete={"Objects": keys, "Quiet": True})
         if errors := done.get("Errors"):

@@ -26,7 +26,7 @@ ORPHAN_SECONDS = 3600.0
 HOLDERS = 10
 """To how many jobs of one key, one after the other, a submit tries to give its payload."""
 PAGE = 1000
-"""How many objects are looked at in one search for those without a job."""
+"""How many objects one search for those without a job lists."""
 WAYS_OUT = (
     "store the data elsewhere and pass a path or a URL, or set large_payloads (docs/guides/large-payloads.md)"
 )
@@ -46,7 +46,7 @@ def backend_at(address: str) -> LargePayloads:
 
 
 def check_above(name: str, value: int) -> int:
-    """Return a limit in bytes. Raises Invalid unless it is 1 to 262,144; `name` is for the message."""
+    """Return `value`, bytes. Raises Invalid unless it is 1 to 262,144; `name` is for the message."""
     if type(value) is not int or not 1 <= value <= PAYLOAD_MAX:
         raise Invalid(f"{name} {value!r}: use a whole number of bytes from 1 to {PAYLOAD_MAX:,}")
     return value
@@ -98,10 +98,12 @@ class Storage(NamedTuple):
         try:
             text: bytes = self._call("read", job_id, self.backend.get, name)
         except KeyError:
-            raise PayloadLost(f"job {job_id}: {self.backend} has no object {name[:250]}") from None
+            raise PayloadLost(
+                f"job {job_id}: {self.backend} has no object {name[:250]}: restore it, or submit the job again"
+            ) from None
         if len(text) != size or sha256(text).hexdigest() != digest:
             raise PayloadLost(
-                f"job {job_id}: object {name} is damaged: it has {len(text):,} bytes, stored were {size:,}, or its content has changed"
+                f"job {job_id}: object {name} is damaged: it has {len(text):,} bytes, stored were {size:,}, or its content has changed: restore it, or submit the job again"
             )
         return text
 
@@ -112,8 +114,8 @@ class Storage(NamedTuple):
     def put_for_holders(
         self, jobs: Sequence[Submission], answers: Sequence[object], tries: int
     ) -> dict[int, Submission]:
-        """Store payloads that may replace those of waiting jobs under the ids of these. Return, by place, the jobs to send
-        again. Raises Unavailable for more than `HOLDERS` tries.
+        """Store payloads that may replace those of waiting jobs with the same keys under these jobs' ids.
+        Return the jobs to send again, by index. Raises Unavailable after `HOLDERS` tries.
         """
         again = {}
         for place, (job, answer) in enumerate(zip(jobs, answers, strict=True)):
@@ -130,8 +132,8 @@ class Storage(NamedTuple):
         return job._replace(payload=self.put(owner, job.payload), rules=rules)
 
     def delete_unused(self, jobs: Sequence[Submission], answers: Sequence[object]) -> None:
-        """Delete the large payloads of jobs that were not stored, because another job has their key. Errors
-        are ignored.
+        """Delete the large payloads of jobs that were not stored, because another job has their key. An
+        Unavailable is ignored.
         """
         names = [
             f"{self.namespace}/{json.loads(job.payload)['sublet:large']['sha256']}.{job.id}"
@@ -155,8 +157,8 @@ class Storage(NamedTuple):
             raise
 
     def old_names(self) -> dict[str, list[str]]:
-        """Look at about 1,000 objects, from a random place on; return the names of those over an hour old,
-        by job id. Raises Unavailable.
+        """List up to 1,000 objects, from a random name on; return the names of those over an hour old, by job
+        id. Raises Unavailable.
         """
         prefix = f"{self.namespace}/"
         start = prefix + secrets.token_hex(32)
@@ -210,7 +212,7 @@ class HasStorage(Protocol):
 
 
 def storage_of(settings: HasStorage, job_id: str) -> Storage:
-    """Return the storage for large payloads of these settings. Raises Invalid, naming the job, without one."""
+    """Return the storage for large payloads of these settings. Without one raises Invalid, naming the job."""
     if settings.storage is None:
         raise Invalid(
             f"job {job_id}: its result is stored outside Redis: give the app or the client the large_payloads of its workers"
