@@ -88,8 +88,8 @@ class Client:
         return standing._replace(result=await self.store.fetch(job_id, standing.result))
 
     async def results(self, jobs: Sequence[Handle[Any] | str]) -> list[Outcome]:
-        """Return each job's outcome so far, in order, without waiting: its state and, if it has ended, its
-        result or error. `jobs`: ids or handles.
+        """Return each job's outcome, in order, without waiting: its state and, if it has ended, its result or
+        error. `jobs`: ids or handles.
         """
         handles = [Handle(job, False, self, load_json) if isinstance(job, str) else job for job in jobs]
         standings = await self.store.standings([handle.id for handle in handles])
@@ -120,9 +120,9 @@ class Client:
     async def gather(
         self, handles: Sequence[Handle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
-        """Wait up to `timeout` seconds for all results; return them in the handles' order. All jobs continue
-        in any case. Raises the first failed job's error at once, or TimeoutError; with `return_exceptions`
-        errors are in the list instead.
+        """Wait up to `timeout` seconds for all results; return them in the handles' order. All jobs continue.
+        Raises the first failed job's error at once, or TimeoutError; with `return_exceptions` errors are in
+        the list instead.
         """
         values: dict[Handle[Any], Any] = {}
         async for handle in self._completed(handles, timeout):

@@ -87,8 +87,8 @@ class SyncClient:
         return standing._replace(result=self.store.fetch(job_id, standing.result))
 
     def results(self, jobs: Sequence[SyncHandle[Any] | str]) -> list[Outcome]:
-        """Return each job's outcome so far, in order, without waiting: its state and, if it has ended, its
-        result or error. `jobs`: ids or handles.
+        """Return each job's outcome, in order, without waiting: its state and, if it has ended, its result or
+        error. `jobs`: ids or handles.
         """
         handles = [SyncHandle(job, False, self, load_json) if isinstance(job, str) else job for job in jobs]
         standings = self.store.standings([handle.id for handle in handles])
@@ -117,9 +117,9 @@ class SyncClient:
     def gather(
         self, handles: Sequence[SyncHandle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
-        """Wait up to `timeout` seconds for all results; return them in the handles' order. All jobs continue
-        in any case. Raises the first failed job's error at once, or TimeoutError; with `return_exceptions`
-        errors are in the list instead.
+        """Wait up to `timeout` seconds for all results; return them in the handles' order. All jobs continue.
+        Raises the first failed job's error at once, or TimeoutError; with `return_exceptions` errors are in
+        the list instead.
         """
         values: dict[SyncHandle[Any], Any] = {}
         for handle in self._completed(handles, timeout):

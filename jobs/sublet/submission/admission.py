@@ -15,7 +15,7 @@ from sublet.protocol.server_info import Memory
 
 REPORT_SECONDS = 1.0
 SILENT_SECONDS = 60.0
-"""How long a server that does not let this user read its memory is not asked again."""
+"""For how many seconds a server is not asked again that does not let this user read its memory."""
 PART = 16
 """After submitting a 16th of the free memory that the server reported, a process asks it again."""
 JOB_BYTES = 1024
@@ -23,11 +23,11 @@ JOB_BYTES = 1024
 FIRING_BYTES = 1 << 20
 """Most payload bytes that one firing of schedules stores."""
 SCRIPT_BYTES = 1 << 20
-"""Most bytes that one script stores. While any memory is free, this much is admitted."""
+"""Most bytes that one script stores."""
 
 
 def estimated_bytes(jobs: Sequence[Submission]) -> int:
-    """Estimate the Redis memory (bytes) for these jobs, rounded up."""
+    """Estimate the Redis memory (bytes) for these jobs."""
     return len(jobs) * JOB_BYTES + sum([len(job.payload) for job in jobs]) * 5 // 4
 
 
@@ -48,11 +48,13 @@ class Admission:
         self._in_flight[thread] = self._in_flight.get(thread, 0) + size
 
     def end(self, size: int) -> None:
-        """Stop counting these `size` bytes: the jobs are stored, or lost."""
+        """Stop counting these `size` bytes: the submit is over."""
         self._in_flight[threading.get_ident()] -= size
 
     def admit(self, base: str, size: int) -> bool:
-        """Whether `size` bytes fit into the memory that the server last reported as free. If so, subtract them."""
+        """Whether `size` bytes fit into the memory that may be filled before the server is asked again. If
+        so, subtract them, and `begin`.
+        """
         free = self._free.get(base, 0) if time.monotonic() < self._valid_until.get(base, -math.inf) else 0
         if size > free:
             return False
@@ -62,7 +64,9 @@ class Admission:
         return True
 
     def check(self, base: str, size: int) -> Plan[OutOfMemory | None]:
-        """Ask the server for its free memory. Return OutOfMemory if `size` bytes do not fit, else None."""
+        """Ask the server for its free memory. Return (not raise) OutOfMemory if `size` bytes do not fit, else
+        None. While any is free, 1 MiB fits.
+        """
         now = time.monotonic()
         self._valid_until[base] = now + REPORT_SECONDS  # until the reply, others use the last report
         seen = yield from read_memory(base)

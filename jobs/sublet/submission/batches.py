@@ -1,4 +1,4 @@
-"""Split jobs into calls of `submit`, each of which holds Redis for a few milliseconds."""
+"""Split jobs into calls of `submit`, each of which occupies Redis for a few milliseconds."""
 
 from collections.abc import Iterator, Sequence
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Waits = tuple[tuple[Any, ...], ...]
 """The commands that wait for a durability: none, WAIT, WAITAOF (after a check), or all of them."""
 Stored = Sequence[tuple[str, str]]
-"""Of each job its id as sent and as stored: they differ if another job holds the deduplication key."""
+"""Of each job its id as sent and as stored: they differ if another job has the deduplication key."""
 
 NONE = {"none"}
 WAIT_SHARE = 0.75
@@ -37,7 +37,7 @@ SCRIPTS_MAX = 32
 
 
 def waits(settings: Settings, asked: set[str]) -> Waits:
-    """Return the commands that wait for each durability in `asked` (`replicated`, `fsync`). Raises Invalid."""
+    """Return the commands that wait for the durabilities in `asked`. Raises Invalid."""
     if asked <= NONE or settings.client_factory:  # a sandbox has neither replicas nor a disk
         return ()
     for word in asked:
@@ -74,7 +74,9 @@ def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Sub
 
 
 def raise_with_ids(error: Unavailable, jobs: Sequence[Submission]) -> NoReturn:
-    """Raise the error with the ids of these jobs in its message, so that the submit can be repeated."""
+    """Raise the error again: Unconfirmed, Forbidden and Unfit unchanged, others with the jobs' ids in the
+    message, for a repetition.
+    """
     if isinstance(error, Unconfirmed | Forbidden | Unfit):
         raise error
     words = str(error)

@@ -28,7 +28,7 @@ def read_count(bases: Iterable[str]) -> Plan[int]:
 
 
 def exists(bases: Sequence[str]) -> Plan[bool]:
-    """Read whether the namespace exists. Raises Unfit for another partition count."""
+    """Whether the namespace exists. Raises Unfit for another partition count."""
     count = yield from read_count(bases)
     check_count(bases, count)
     return count > 0

@@ -46,7 +46,7 @@ def too_large(task: str, payload: bytes) -> Invalid:
 class SubmitOperations:
     """The operations that store new jobs, as plans: generators that yield calls to Redis.
 
-    If `admission` is None (SUBLET_MEMORY=1), only a full server refuses jobs.
+    If `admission` is None (SUBLET_MEMORY=1), this process never refuses jobs for lack of memory.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -70,7 +70,7 @@ class SubmitOperations:
         durability: str | None = None,
     ) -> Submission:
         """Make a job, without storing it. Its id is random, or `job_id` with its partition's number in front.
-        Raises Invalid.
+        `rules`: options as text. Raises Invalid.
         """
         if not keys.is_name(task):
             raise Invalid(f"task {task[:80]!r}: {keys.name_rule()}")
@@ -113,8 +113,8 @@ class SubmitOperations:
         return self._exists
 
     def straight(self, job: Submission) -> tuple[Call[bytes], int] | None:
-        """Return the only call that stores this job, and its estimated bytes, for `end`. None if the submit
-        needs several calls.
+        """Return the one call that stores this job, and its estimated bytes, for `end`; None if several calls
+        are needed.
         """
         if (job.durability or self.settings.durability) != "none":
             return None
@@ -131,7 +131,7 @@ class SubmitOperations:
             self.admission.end(size)
 
     def answer(self, job: Submission, word: bytes) -> Submitted | JobsError:
-        """Make the answer to a submit from the reply to the call that `straight` returned."""
+        """Return Submitted, or the error, for the reply to the call of `straight`."""
         answer = verbs.submitted(job, word)
         return _refusal(job, answer) if isinstance(answer, str) else answer
 
