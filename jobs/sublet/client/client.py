@@ -320,8 +320,8 @@ class Client:
     async def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store an app's schedules, as `Schedules.sync` does. `source`: the name of their owner. With
-        `remove`, delete those that this owner stored and no longer declares.
+        """Store an app's schedules, as `Schedules.sync` does. With `remove`, delete those that `source`,
+        their owner, stored and no longer declares.
         """
         return await self.schedules.sync(app.schedules.all(), source, remove=remove)
 

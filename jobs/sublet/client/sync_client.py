@@ -317,8 +317,8 @@ class SyncClient:
     def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store an app's schedules, as `SyncSchedules.sync` does. `source`: the name of their owner. With
-        `remove`, delete those that this owner stored and no longer declares.
+        """Store an app's schedules, as `SyncSchedules.sync` does. With `remove`, delete those that `source`,
+        their owner, stored and no longer declares.
         """
         return self.schedules.sync(app.schedules.all(), source, remove=remove)
 

@@ -1,7 +1,7 @@
 """The program of a child process: it runs its parent's jobs one by one.
 
 It ends with its parent: a thread notices that a pipe closes, and on Linux the kernel kills the process, in
-case a task holds the interpreter lock. The main thread reads the jobs, to save time.
+case a task holds the interpreter lock.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
 """Threads for tasks with `run="thread"`. A thread cannot be killed: a cancelled task continues, and its
-thread counts as stuck. Not `concurrent.futures`: the interpreter waits for its threads at exit.
+thread counts as stuck.
 """
 
 import asyncio

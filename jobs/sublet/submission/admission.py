@@ -15,7 +15,7 @@ from sublet.protocol.server_info import Memory
 
 REPORT_SECONDS = 1.0
 SILENT_SECONDS = 60.0
-"""For how many seconds a server is not asked again that does not let this user read its memory."""
+"""For how many seconds a server that does not let this user read its memory is not asked again."""
 PART = 16
 """After submitting a 16th of the free memory that the server reported, a process asks it again."""
 JOB_BYTES = 1024

@@ -37,7 +37,7 @@ SCRIPTS_MAX = 32
 
 
 def waits(settings: Settings, asked: set[str]) -> Waits:
-    """Return the commands that wait for the durabilities in `asked`. Raises Invalid."""
+    """Return the commands that wait for the durabilities `asked` (`replicated`, `fsync`). Raises Invalid."""
     if asked <= NONE or settings.client_factory:  # a sandbox has neither replicas nor a disk
         return ()
     for word in asked:

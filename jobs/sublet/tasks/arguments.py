@@ -34,7 +34,9 @@ class InvalidResult(Invalid):
 
 
 class Arguments:
-    """Converts the arguments and results of one task to JSON and back, by its function's annotations."""
+    """Converts the arguments and results of one task to JSON and back, by its function's annotations. Raises
+    Invalid for unfit ones.
+    """
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
@@ -201,7 +203,8 @@ class Arguments:
             return self._result.load(result or b"null")
         except ValidationError as error:
             raise Invalid(
-                f"the stored result of task {self.name} does not match its return annotation: {_errors(error)}"
+                f"the stored result of task {self.name} does not match its return annotation ({_errors(error)}): change the "
+                "annotation, or read the JSON by client.result(job_id)"
             ) from None
 
 

@@ -91,7 +91,7 @@ class DescribedTask(Protocol):
 
 
 def describe(name: str, task: DescribedTask) -> TaskInfo:
-    """Describe a task: its queue, options, and schemas of its arguments and result."""
+    """Describe a task: its summary, options, and schemas of its arguments and result."""
     summary = (inspect.getdoc(task.function) or "").strip().partition("\n")[0][:SUMMARY_MAX]
     arguments, result = task.arguments.schemas()
     return TaskInfo(
@@ -100,7 +100,7 @@ def describe(name: str, task: DescribedTask) -> TaskInfo:
 
 
 def description(info: TaskInfo) -> Description:
-    """Encode a task for the catalogue, without the schemas that would make it longer than 8 KiB."""
+    """Encode a task for the catalogue in at most 8 KiB: without schemas, or empty, if need be."""
     shorter: tuple[dict[str, None], ...] = ({}, {"result": None}, {"result": None, "arguments": None})
     texts = (to_json(info.model_copy(update=less).model_dump(exclude={"name"})) for less in shorter)
     text = next((text for text in texts if len(text) <= TEXT_MAX), b"{}")
@@ -143,8 +143,9 @@ def seconds(value: float | timedelta) -> float:
 
 
 def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Plan[list[str]]:
-    """Write tasks to the catalogue, or renew them there. The result has per task `written`, `kept` or `full`.
-    `base`: key prefix of partition 0, which has the catalogue.
+    """Write tasks to the catalogue, or renew them there; `starting`: replace other descriptions, too. The
+    result has per task `written`, `kept` or `full`. `base`: key prefix of partition 0, which has the
+    catalogue.
     """
     answers: list[str] = []
     for batch in verbs.batches(tasks, lambda task: len(task.text), verbs.PUBLISH_MAX):

@@ -23,8 +23,8 @@ def default_name(function: Function, qualified: bool) -> str:
 
 
 def check_name(name: str, function: Function, tasks: Mapping[str, NamedTask]) -> None:
-    """Raise Invalid if a task's name is malformed, or in use for another function; the message says where
-    both are.
+    """Raise Invalid if a task's name is malformed, or the app has a task of this name; the message names both
+    functions.
     """
     keys.check_name("task", name)
     if name in tasks:

@@ -13,7 +13,7 @@ from sublet.protocol.scripts import Call
 
 
 class PublishedTask(NamedTuple):
-    """A task of the catalogue: its name, queue, options and schema."""
+    """A task of the catalogue: name, options (defaults if unreadable), schema."""
 
     name: str
     options: Options
@@ -22,7 +22,7 @@ class PublishedTask(NamedTuple):
 
 
 class Unpublished(NamedTuple):
-    """The answer if the catalogue has no such task."""
+    """The answer if no task, or several, fit."""
 
     others: Sequence[str]
     """Names of the tasks in the catalogue."""

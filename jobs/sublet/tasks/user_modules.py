@@ -22,8 +22,8 @@ def is_module_name(name: object) -> bool:
 
 
 def check_module(name: str) -> None:
-    """Raise Invalid unless there is a module of this name in the current folder or on Python's path. Of one in a
-    package, the package is looked for: to find the module would import it.
+    """Raise Invalid unless there is a module of this name in the current folder or on Python's path. For a
+    module in a package, only the package is sought: to find the module would import it.
     """
     package = name.partition(".")[0]
     finder = importlib.machinery.PathFinder.find_spec
@@ -50,8 +50,8 @@ def import_by_name(name: str, hint: str = "") -> ModuleType:
 
 
 def include_module(app: object, name: str) -> None:
-    """Import a module that declares tasks of an app. Raises Invalid if that fails, or if its tasks belong to
-    another App.
+    """Import a module that declares tasks of an app. Raises Invalid if that fails, or if all its tasks belong
+    to another App.
     """
     try:
         names: Iterable[Any] = vars(import_by_name(name)).values()
@@ -69,7 +69,9 @@ def include_module(app: object, name: str) -> None:
 
 def _missing(name: str) -> Invalid:
     near = did_you_mean(name, _siblings(name))
-    return Invalid(f"there is no module {name} in {os.getcwd()} or on Python's path{near}")
+    return Invalid(
+        f"there is no module {name} in {os.getcwd()} or on Python's path{near or ': correct the name, or change to its folder'}"
+    )
 
 
 def _siblings(name: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Check JSON values against the part of JSON Schema that describes types.
 
-No library is used: a schema comes from any worker, and libraries load remote references, run patterns that take for ever,
-and follow circular references. This check has a limit, and ignores unknown keywords: the worker checks again.
+No library is used: a schema may come from any worker, and libraries load remote references and run endless
+patterns. This check has a limit, and ignores unknown keywords: the worker checks again.
 """
 
 import re

@@ -12,7 +12,6 @@ HAS_DEATH_SIGNAL = sys.platform == "linux"
 _DEATH_SIGNAL, _WATCHDOG = "death-signal", "watchdog"
 
 # Not preexec_fn: Python code in a forked child may deadlock when the parent has threads.
-# SIGKILL works even while a server runs a script; it loses nothing that it has answered.
 LAUNCHER = """
 import os, select, signal, sys, time
 parent, lock, way, binary = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[6]
@@ -56,12 +55,12 @@ def spawn_bound(
 ) -> "subprocess.Popen[bytes]":
     """Start a program that is killed when this process ends. `options` are those of Popen.
 
-    With `grace` (seconds), it gets SIGTERM then, and SIGKILL later; with a pipe `others`, only SIGKILL, when the pipe's
-    writers have ended. It inherits the file descriptors `keep`, and `lock` (-1: none). It leads its own session: the
-    terminal's Ctrl-C does not reach it.
+    With `grace` (seconds), the program gets SIGTERM then, and SIGKILL `grace` later; with a pipe `others`,
+    only SIGKILL, when the pipe's writers have ended or `grace` is over. It inherits the file descriptors
+    `keep`, and `lock` (-1: none). It leads its own session: the terminal's Ctrl-C does not reach it.
 
-    On Linux the kernel kills it (PR_SET_PDEATHSIG). Elsewhere a watchdog process does, once all forked (not spawned) children
-    of this process have ended too.
+    On Linux, without `grace`, the kernel kills it (PR_SET_PDEATHSIG). Otherwise a watchdog process does, once
+    all forked (not spawned) children of this process have ended too.
     """
     is_signalled = HAS_DEATH_SIGNAL and not grace
     way = _DEATH_SIGNAL if is_signalled else _WATCHDOG

@@ -80,7 +80,7 @@ def _program_call(
 
 def environment(context: Context, given: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for a program: the worker's, without SUBLET_* and REDIS_URL, those `given`, and
-    the job's ids.
+    SUBLET_JOB_ID, _ATTEMPT, _FENCE and _TASK.
     """
     inherited = {
         name: value

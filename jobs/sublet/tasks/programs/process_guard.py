@@ -38,8 +38,8 @@ class ProcessGuard:
         return self._process.pid if self._process else None
 
     def watch(self, group: int) -> None:
-        """Have this process group killed when this process dies. Its leader must be a child that was not
-        waited for.
+        """Have this process group killed when this process dies. The group's leader must be a child that was
+        not waited for.
         """
         self._groups[group] = start_of(group)
         self._send(f"+{group} {self._groups[group]}\n")
@@ -55,7 +55,7 @@ class ProcessGuard:
             self._replace("it has died")
 
     async def aclose(self) -> None:
-        """End the guard process; it kills the groups that are still watched."""
+        """End the guard process, which kills the groups that are still watched."""
         process = self._detach()
         self._groups.clear()
         if process:

@@ -9,7 +9,7 @@ import signal
 
 
 def main(parent: int) -> None:
-    """Read groups from stdin until the worker `parent` has ended, then kill the remaining ones."""
+    """Read groups from stdin until it closes or the worker `parent` has ended, then kill the remaining ones."""
     # A signal that stops the worker may be sent to all of its processes.
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
@@ -29,8 +29,8 @@ def main(parent: int) -> None:
 
 
 def end(group: int, start: str) -> bool:
-    """Kill a process group, unless its number now belongs to another process, whose start time is not
-    `start`. Returns whether there was a process to kill.
+    """Kill a process group, unless its number now belongs to another process (the start time is not `start`).
+    Returns whether it was killed.
     """
     now = start_of(group)
     if start and now and now != start:

@@ -1,8 +1,4 @@
-"""Runs a program in its own process group, with bounded output, and with a certain end.
-
-Neither `sh`, `plumbum` nor `anyio.run_process` bounds the output, ends a whole group, or returns while a
-grandchild holds the pipes.
-"""
+"""Runs a program in its own process group, with bounded output, and with a certain end."""
 
 import asyncio
 import contextlib
@@ -38,7 +34,7 @@ LAST_OUTPUT = 0.2
 
 
 class Output(BaseModel):
-    """The result of a program: exit code, output (without its middle if it is long), duration in seconds."""
+    """The result of a program: exit code (0), output (without its middle if it is long), duration in seconds."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -49,8 +45,8 @@ class Output(BaseModel):
 
 
 class ProgramFailed(Exception):
-    """A program failed. `code` is `exit_<n>`, `killed_<SIGNAL>` or `not_started`; `detail` has the ends of its
-    stdout and stderr.
+    """A program failed. `code` is `exit_<n>`, `killed_<SIGNAL>` or `not_started`; `detail` has the beginning
+    and end of its stdout and stderr.
     """
 
     def __init__(self, code: str, message: str, detail: str = "") -> None:
@@ -59,7 +55,7 @@ class ProgramFailed(Exception):
 
 
 class ProgramCall(NamedTuple):
-    """A program to run: its arguments, whole environment, folder, and stdin."""
+    """A program to run: its name and arguments, whole environment, folder, and stdin (`text`)."""
 
     argv: Sequence[str]
     env: Mapping[str, str]

@@ -40,7 +40,7 @@ class QuoteScanner:
             at += self._step(text, at)
 
     def field(self) -> None:
-        """Continue behind a field of the template. It becomes a variable in quotes."""
+        """Continue behind a field of the template. The field becomes a variable in quotes."""
         self._at_start = False
 
     def _step(self, text: str, at: int) -> int:
