@@ -255,7 +255,10 @@ MODULES = {
     ("place", "line"),
     [
         ("tsks:app", "there is no module tsks in {here} or on Python's path, did you mean tasks?"),
-        ("nowhere.at.all:app", "there is no module nowhere.at.all in {here} or on Python's path: correct the name, or change to its folder"),
+        (
+            "nowhere.at.all:app",
+            "there is no module nowhere.at.all in {here} or on Python's path: correct the name, or change to its folder",
+        ),
         ("tasks.py:app", "tasks.py is a file; write it as a module: tasks:app"),
         ("no-name:app", "'no-name:app' is not a module name: write MODULE:APP, e.g. tasks:app"),
         ("tasks:nothing", "module tasks has no 'nothing' (there is app)"),

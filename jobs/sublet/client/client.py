@@ -46,7 +46,7 @@ class Client:
         self.store = store or Store(settings or Settings.read(), operations=operations)
         self._summoner: Summoner | None = None
         if self.store.settings.summon:
-            from sublet.scaling.summoner import attach  # rarely needed
+            from sublet.scaling.summoner import attach
 
             self._summoner = attach(self.store)
 
@@ -120,9 +120,9 @@ class Client:
     async def gather(
         self, handles: Sequence[Handle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
-        """Wait up to `timeout` seconds for all results; return them in the handles' order. All jobs continue.
-        Raises the first failed job's error at once, or TimeoutError; with `return_exceptions` errors are in
-        the list instead.
+        """Wait up to `timeout` seconds for all results; return them in the handles' order. Jobs continue
+        after an error. Raises the first failed job's error at once, or TimeoutError; with `return_exceptions`
+        errors are in the list instead.
         """
         values: dict[Handle[Any], Any] = {}
         async for handle in self._completed(handles, timeout):
@@ -168,7 +168,7 @@ class Client:
         """Make a workflow: jobs that wait for others. The end of `async with client.workflow() as flow:`
         stores the jobs that the block has added.
         """
-        from sublet.client.workflow import Workflow  # rarely needed
+        from sublet.client.workflow import Workflow
 
         return Workflow(self)
 

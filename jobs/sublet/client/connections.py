@@ -117,8 +117,8 @@ class Connections:
 
     @contextlib.contextmanager
     def using(self, settings: "Settings") -> Iterator[None]:
-        """In the `with` block, use these settings and new clients. Its end closes the new sync client; await
-        `App.aclose` in it for the async one. Raises Invalid if the app is in a sandbox.
+        """In the `with` block, use these settings and new clients. The block's end closes the new sync
+        client; await `App.aclose` in it for the async one. Raises Invalid if the app is in a sandbox.
         """
         if self._settings is not None and self._settings.client_factory is not None:
             raise Invalid(
@@ -162,7 +162,7 @@ class Connections:
         return self._clients.get().workflow()
 
     async def aclose(self) -> None:
-        """Close `sync` and the running event loop's `client`; a later use connects again."""
+        """Close `sync` and the running loop's `client`; a later use connects again."""
         await self._clients.aclose()
         if self._sync:
             self._sync.close()

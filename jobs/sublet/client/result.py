@@ -25,7 +25,7 @@ class Outcome:
     state: State | None
     """The job's state; None if there is no such job."""
     value: Any = None
-    """The result of a completed job."""
+    """The result of a completed job; else None."""
     error: Exception | None = None
     """Why an ended job has no result: JobFailed, JobCancelled or NotFound; Invalid if the result does not
     match the task's return type; PayloadLost or Unavailable if a large result could not be read. Else None.
@@ -33,7 +33,7 @@ class Outcome:
 
 
 def outcome_of(job_id: str, standing: Standing, decode: Callable[[bytes], Any]) -> Outcome:
-    """Make an `Outcome` of what Redis returned for a job; `decode` turns the result's JSON into a value."""
+    """Make an `Outcome` of Redis's answer for a job; `decode` turns the result's JSON into a value."""
     if standing.state is not None and standing.state not in FINISHED:
         return Outcome(job_id, standing.state)
     try:

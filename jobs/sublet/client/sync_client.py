@@ -47,7 +47,7 @@ class SyncClient:
         self.store = store or SyncStore(settings or Settings.read(), operations=operations)
         self._summoner: SyncSummoner | None = None
         if self.store.settings.summon:
-            from sublet.scaling.sync_summoner import attach  # rarely needed
+            from sublet.scaling.sync_summoner import attach
 
             self._summoner = attach(self.store)
 
@@ -117,9 +117,9 @@ class SyncClient:
     def gather(
         self, handles: Sequence[SyncHandle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
-        """Wait up to `timeout` seconds for all results; return them in the handles' order. All jobs continue.
-        Raises the first failed job's error at once, or TimeoutError; with `return_exceptions` errors are in
-        the list instead.
+        """Wait up to `timeout` seconds for all results; return them in the handles' order. Jobs continue
+        after an error. Raises the first failed job's error at once, or TimeoutError; with `return_exceptions`
+        errors are in the list instead.
         """
         values: dict[SyncHandle[Any], Any] = {}
         for handle in self._completed(handles, timeout):
@@ -165,7 +165,7 @@ class SyncClient:
         """Make a workflow: jobs that wait for others. The end of `with client.workflow() as flow:`
         stores the jobs that the block has added.
         """
-        from sublet.client.sync_workflow import SyncWorkflow  # rarely needed
+        from sublet.client.sync_workflow import SyncWorkflow
 
         return SyncWorkflow(self)
 

@@ -66,8 +66,8 @@ class SyncSchedules:
         return self._follow(operations.run(self._operations, name, job_id))
 
     def sync(self, wanted: Sequence[NewSchedule], source: str, *, remove: bool = False) -> Sequence[Synced]:
-        """Store the schedules of one owner, `source`; return the outcome of each. A repeated call changes
-        nothing.
+        """Store the schedules of one owner, `source`; return each one's outcome, also removed ones'. A
+        repeated call changes nothing.
 
         Another owner's schedules of the same names become this owner's. With `remove`, those of `source` that
         are not in `wanted` are deleted. Raises Invalid or WrongState before any change.

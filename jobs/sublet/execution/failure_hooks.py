@@ -32,8 +32,8 @@ class FailureHooks:
         self._threads = 0
 
     def settled(self, ending: Ending, answer: str) -> None:
-        """Call the hooks for a reported failure, or outcome that made the job dead. `answer`: the new state,
-        or a refusal.
+        """Call the hooks for a failure (no cancellation), or outcome that made the job dead. `answer`: the
+        new state, or a refusal.
         """
         lease, state = ending.lease, answer.partition(" ")[0]
         if state in ("LEASE_LOST", "NOT_FOUND"):
@@ -114,7 +114,7 @@ class FailureHooks:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(ended, error)
 
-        # a daemon: a stuck hook does not keep the process
+        # a daemon: a stuck hook keeps no process
         threading.Thread(target=run, name="sublet-failure-hook", daemon=True).start()
         return future
 

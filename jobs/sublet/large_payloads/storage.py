@@ -46,7 +46,7 @@ def backend_at(address: str) -> LargePayloads:
 
 
 def check_above(name: str, value: int) -> int:
-    """Return `value`, bytes. Raises Invalid unless it is 1 to 262,144; `name` is for the message."""
+    """Return `value`, a number of bytes. Raises Invalid unless it is 1 to 262,144; `name` is for the message."""
     if type(value) is not int or not 1 <= value <= PAYLOAD_MAX:
         raise Invalid(f"{name} {value!r}: use a whole number of bytes from 1 to {PAYLOAD_MAX:,}")
     return value
@@ -114,8 +114,8 @@ class Storage(NamedTuple):
     def put_for_holders(
         self, jobs: Sequence[Submission], answers: Sequence[object], tries: int
     ) -> dict[int, Submission]:
-        """Store payloads that may replace those of waiting jobs with the same keys under these jobs' ids.
-        Return the jobs to send again, by index. Raises Unavailable after `HOLDERS` tries.
+        """If a submit may replace the arguments of a waiting job with its key, store its payload under that
+        job's id. Return the submits to send again, by index. Raises Unavailable after `HOLDERS` tries.
         """
         again = {}
         for place, (job, answer) in enumerate(zip(jobs, answers, strict=True)):

@@ -55,8 +55,8 @@ def waits(settings: Settings, asked: set[str]) -> Waits:
 
 
 def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Submitted | str]]:
-    """Store jobs, in up to 32 scripts, and wait for their durability. The returned call's reader raises
-    Unconfirmed or NotDurable.
+    """Return the call that stores jobs, in up to 32 scripts, and waits for their durability. Its reader
+    raises Unconfirmed or NotDurable.
     """
     scripts = [*batches(jobs)]
     calls = [verbs.submit(base, batch) for batch in scripts]

@@ -100,7 +100,7 @@ def describe(name: str, task: DescribedTask) -> TaskInfo:
 
 
 def description(info: TaskInfo) -> Description:
-    """Encode a task for the catalogue in at most 8 KiB: without schemas, or empty, if need be."""
+    """Encode a task for the catalogue in at most 8 KiB: without schemas, or empty, if needed."""
     shorter: tuple[dict[str, None], ...] = ({}, {"result": None}, {"result": None, "arguments": None})
     texts = (to_json(info.model_copy(update=less).model_dump(exclude={"name"})) for less in shorter)
     text = next((text for text in texts if len(text) <= TEXT_MAX), b"{}")

@@ -22,7 +22,7 @@ class PublishedTask(NamedTuple):
 
 
 class Unpublished(NamedTuple):
-    """The answer if no task, or several, fit."""
+    """The answer if no task, or several, fit the name."""
 
     others: Sequence[str]
     """Names of the tasks in the catalogue."""

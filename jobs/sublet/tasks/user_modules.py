@@ -22,8 +22,8 @@ def is_module_name(name: object) -> bool:
 
 
 def check_module(name: str) -> None:
-    """Raise Invalid unless there is a module of this name in the current folder or on Python's path. For a
-    module in a package, only the package is sought: to find the module would import it.
+    """Raise Invalid unless there is a module of this name in the current folder or on Python's path. For one
+    in a package, only the package is sought: to find the module would import the package.
     """
     package = name.partition(".")[0]
     finder = importlib.machinery.PathFinder.find_spec
