@@ -158,7 +158,7 @@ async def test_a_task_without_memory_fails_with_the_reason_and_its_child_is_repl
     ended = await failure(runner, tasks.fills_memory)
     assert (ended.code, ended.message) == (
         "MemoryError",
-        "the task needed more memory than its child process may use (256 MiB)",
+        "the task needed more memory than its child process may use (256 MiB): raise --memory, or split the job",
     )
     assert "fills_memory" in ended.detail
     assert await result(runner, tasks.pid) != pid

@@ -51,7 +51,7 @@ def unfinished(left: int, count: int, timeout: float) -> TimeoutError:
 
 def result_of(job_id: str, standing: Standing, decode: Callable[[bytes], T], waited: float) -> T:
     """Return a job's result, decoded by `decode`, after a wait of `waited` seconds. Raises JobFailed,
-    JobCancelled, NotFound; TimeoutError if it has not ended.
+    JobCancelled, NotFound; TimeoutError if unfinished.
     """
     if standing.state is State.COMPLETED:
         return decode(standing.result)

@@ -291,7 +291,9 @@ class JobRunner:
             self._write(frames.frame(news.value.encode(), body))
 
     def _out_of_memory(self, ending: Ending) -> Ending:
-        limit = f" ({self._memory // (1 << 20):,} MiB)" if self._memory else ""
+        limit = (
+            f" ({self._memory // (1 << 20):,} MiB): raise --memory, or split the job" if self._memory else ""
+        )
         words = f"the task needed more memory than its child process may use{limit}"
         return ending._replace(message=words) if isinstance(ending, Failure) else ending
 

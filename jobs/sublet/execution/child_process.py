@@ -123,7 +123,9 @@ class ChildProcess:
         self._out, self._requests = PipeWriter(self._to, loop), PipeWriter(self._life, loop)
         loop.add_reader(self._from, self._read)
         self._timer = loop.call_later(
-            START_SECONDS, self._invalid_frame, f"the child process was not ready after {START_SECONDS:g} s"
+            START_SECONDS,
+            self._invalid_frame,
+            f"the child process was not ready after {START_SECONDS:g} s: does a module that it imports wait?",
         )
         self._out.send(hello)
 
@@ -358,7 +360,7 @@ def _words(code: int | None) -> str:
             else f"the child process exited with code {code}"
         )
     if code == -signal.SIGXCPU:
-        return "the task used more CPU time than its child process may use for a job (SIGXCPU)"
+        return "the task used more CPU time than its child process may use for a job (SIGXCPU): raise --cpu, or split the job"
     with contextlib.suppress(ValueError):
         return f"the child process died of {signal.Signals(-code).name}"
     return f"the child process died of signal {-code}"

@@ -232,5 +232,7 @@ def _script(template: str, pieces: Word) -> str:
         script, literal = script + literal + (f'"${{sublet_{field}}}"' if field else ""), ""
         scanner.field()
     if scanner.quoted:
-        raise Invalid(f"command {template!r}: it ends within quotes, or in a backslash")
+        raise Invalid(
+            f"command {template!r}: it ends within quotes, or in a backslash: close the quotes, or add what follows"
+        )
     return script

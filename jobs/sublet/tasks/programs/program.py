@@ -214,7 +214,9 @@ def _check_program(name: str, env: Mapping[str, str], cwd: str | None) -> None:
         problem = "" if path.is_file() and os.access(path, os.X_OK) else f"{name} is not an executable file"
     else:
         found = shutil.which(name, path=env.get("PATH")) if name and not name.startswith("-") else None
-        problem = "" if found else f"program {name!r} is not on this worker's PATH"
+        problem = (
+            "" if found else f"program {name!r} is not on this worker's PATH: install it, or write its path"
+        )
     if cwd and not Path(cwd).is_dir():
         problem = f"the folder {cwd}, in which {name} should start, does not exist"
     elif cwd and not os.access(cwd, os.X_OK):
