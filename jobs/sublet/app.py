@@ -1,4 +1,4 @@
-"""`App` and `Task`: functions as tasks, with names, options and schedules."""
+"""`App` and `Task`: functions and programs as tasks, with names, options and schedules."""
 
 import asyncio
 import inspect
@@ -52,13 +52,13 @@ H = TypeVar("H", bound=Hook)
 F = TypeVar("F", bound=FailureHook)
 S = TypeVar("S", bound=Callable[..., Any])
 SubmitMiddleware = Callable[[Submission, str], AbstractContextManager[Submission]]
-"""A function of a job and of how it is made: "send" by `Task.submit`, "create" by `Task.job`. It returns a
-context manager, which gives the job to submit."""
+"""A function of a job and a word: "send" in `Task.submit` and `submit_sync`, "create" in `Task.job`. It
+returns a context manager whose value is the job to use instead."""
 _NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
 
 Run = Literal["loop", "process", "thread", "command"]
-"""Where a task runs. An async function: on the worker's event loop ("loop"), or as a program ("command"). A
-plain one: in a child process, or in a thread, which cannot be killed."""
+"""Where a task runs. An async function: on the worker's event loop ("loop"). A plain one: in a child process
+("process"), or in a thread, which cannot be killed. "command" is for tasks of `App.command`."""
 
 
 class Task(Generic[P, R]):
@@ -80,7 +80,7 @@ class Task(Generic[P, R]):
 
     @property
     def takes_process(self) -> bool:
-        """Whether a running job needs a child process or starts a program: the worker's limit `processes`
+        """Whether a job of the task runs in a child process or as a program: the worker's limit `processes`
         counts both."""
         return self.run in ("process", "command")
 
@@ -93,8 +93,8 @@ class Task(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def options(self, **changes: Any) -> "Task[P, R]":
-        """Return a copy of the task whose jobs have these `Options`. Raises Invalid for an unknown option,
-        an invalid value, and for `retry_on` and `discard_on`, which only `@app.task` takes."""
+        """Return a copy of the task with these `Options` changed. Raises Invalid, also for `retry_on` and
+        `discard_on`, which only `@app.task` accepts."""
         if fixed := sorted({"retry_on", "discard_on"} & set(changes)):
             raise Invalid(
                 f"task {self.name}: {' and '.join(fixed)}: exception classes are not stored with a job: give them to @app.task"
@@ -114,8 +114,8 @@ class Task(Generic[P, R]):
             return changed
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Submit a job and return its handle. Raises Invalid if the arguments do not match the function's
-        parameters, Refused, Unavailable."""
+        """Submit a job and return its handle, or that of an earlier job with its deduplication key. Raises
+        Invalid for arguments that do not match the parameters, Refused, Unavailable."""
         client = self.app.client
         job, around = self._job(args, kwargs), self.app.submit_middleware
         if around is None:
@@ -141,12 +141,12 @@ class Task(Generic[P, R]):
         )
 
     def handle(self, job_id: str) -> "Handle[R]":
-        """Return the handle of an earlier job of this task, without asking Redis. Raises Invalid."""
+        """Return the handle of a job, without asking Redis. Raises Invalid for an invalid id."""
         self.app.operations.base_of_job(job_id)
         return Handle(job_id, False, self.app.client, self.arguments.load_result)
 
     def handle_sync(self, job_id: str) -> "SyncHandle[R]":
-        """Return the handle of an earlier job, for code without an event loop. Raises Invalid."""
+        """Return a handle as `handle` does, for code without an event loop."""
         self.app.operations.base_of_job(job_id)
         return SyncHandle(job_id, False, self.app.sync, self.arguments.load_result)
 
@@ -162,9 +162,9 @@ class Task(Generic[P, R]):
 class App(Connections):
     """The tasks, schedules and clients of a program.
 
-    A setting comes from the arguments, else from its environment variable (SUBLET_REDIS_URL, …), else is the
-    default. `include`: modules that `load` imports, because they declare tasks. With `qualified_names` a
-    task's default name has its module in front: `shop.mail.send`."""
+    A setting is that of `settings`; without these the argument, else the environment variable
+    (SUBLET_REDIS_URL, …), else the default. `include`: modules that `load` imports. With `qualified_names` a
+    task's default name begins with its module: `shop.mail.send`."""
 
     def __init__(
         self,
@@ -177,15 +177,15 @@ class App(Connections):
         large_payloads: LargePayloads | None = None,
         large_above: int | None = None,
     ) -> None:
-        """`large_payloads`: where to keep payloads and results of more than `large_above` bytes (default:
-        262,144, the most that Redis keeps). Raises Invalid."""
+        """`large_payloads`: where to keep payloads and results of more than `large_above` bytes (default and
+        maximum: 262,144). Raises Invalid."""
         if isinstance(include, str) or not all(map(is_module_name, include)):
             raise Invalid(f"include={include!r}: use a list of full module names, e.g. ['shop.mail']")
         self.include = tuple(include)
         self.qualified_names = qualified_names
         self._loaded = False
         self.loaded_by: tuple[str, ...] = ()
-        """Modules that commands were given for this app. Child processes import them first."""
+        """Each MODULE of a MODULE:APP by which this app was loaded. Child processes import them first."""
         self.tasks: dict[str, Task[..., Any]] = {}
         self.hooks: list[Hook] = []
         """The middleware, outermost first."""
@@ -194,7 +194,7 @@ class App(Connections):
         self.schedules = DeclaredSchedules(self.load)
         """The declared schedules, which `client.sync` stores."""
         self.submit_middleware: SubmitMiddleware | None = None
-        """Entered around each `Task.submit` ("send") and `Task.job` ("create")."""
+        """Called for each `Task.submit` and `Task.job`; None: none."""
         super().__init__((redis_url, namespace), settings, large_settings(large_payloads, large_above))
 
     def __repr__(self) -> str:
@@ -225,24 +225,24 @@ class App(Connections):
 
     @property
     def operations(self) -> "Operations":
-        """Functions that plan Redis calls, one per operation. The app's clients run these plans."""
+        """An object whose methods plan Redis calls, one per operation. The app's clients run these plans."""
         return self._operations or super().operations
 
     async def gather(
         self, handles: Sequence[Handle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
-        """Wait up to `timeout` seconds for all results; return them in the handles' order. An error is
-        raised, or with `return_exceptions` is in the list."""
+        """Wait up to `timeout` seconds for all results; return them in the handles' order. Raises the first
+        error at once, or TimeoutError; with `return_exceptions` errors are in the list."""
         return await self.client.gather(handles, timeout, return_exceptions=return_exceptions)
 
     async def results(self, jobs: Sequence[Handle[Any] | str]) -> "list[Outcome]":
-        """Return the state of each of `jobs` (ids or handles), in order, and its result or error, without
-        waiting."""
+        """Return the present state of each of `jobs` (ids or handles), in order, with the result or error of
+        an ended one."""
         return await self.client.results(jobs)
 
     def as_completed(self, handles: Sequence[Handle[R]], timeout: float = 30.0) -> AsyncIterator[Handle[R]]:
-        """Yield each handle as soon as its job has ended. Raises TimeoutError if some have not after
-        `timeout` seconds."""
+        """Yield each handle when its job has ended. Raises TimeoutError if some have not after `timeout`
+        seconds."""
         return self.client.as_completed(handles, timeout)
 
     @overload
@@ -263,13 +263,12 @@ class App(Connections):
         self, function: Any = None, /, *, name: str = "", run: Run | None = None,
         retry_on: ErrorClasses | None = None, discard_on: ErrorClasses = (), **options: Any,
     ) -> Any:  # fmt: skip
-        """Declare a function as a task; use it with or without `Options`: `@app.task`,
-        `@app.task(timeout=60)`.
+        """Declare a function as a task, with or without `Options`: `@app.task`, `@app.task(timeout=60)`.
 
-        `name` is by default the function's name. An exception of a class in `discard_on` makes the job dead
-        at once. With `retry_on`, only exceptions of its classes are tried again, and any other makes the job
-        dead. Raises Invalid, e.g. for a name in use, an unknown option, or a parameter that cannot be passed
-        by name."""
+        `name` is by default the function's name; `run` is "loop" for an async function, else "process". An
+        exception of a class in `discard_on` makes the job dead at once; with `retry_on`, so does one of no
+        class in it. Raises Invalid, e.g. for a name in use, an unknown option, or a parameter that cannot be
+        passed by name."""
         if function is None:
             return lambda function: self.task(
                 function, name=name, run=run, retry_on=retry_on, discard_on=discard_on, **options
@@ -298,11 +297,11 @@ class App(Connections):
         missed: Literal["latest", "skip", "all"] = "latest", late: Seconds = 300, most: int = 24,
         overlap: Literal["allow", "skip", "queue"] = "allow",
     ) -> Callable[[S], S]:  # fmt: skip
-        """Declare a schedule, which submits a job of the task by a cron line or an interval; the arguments
-        are fields of `Recurrence`. Use it above or below `@app.task`.
+        """Declare a schedule, which submits a job of the task by a cron line or an interval. Use it above or
+        below `@app.task`.
 
-        `name` is by default the task's name; `payload` has the job's arguments by name.
-        `client.sync(app)`, `sublet schedules sync` or `sublet work` stores the schedule. Raises Invalid."""
+        `name` is by default the task's; `payload` has the job's arguments by name; the others are fields of
+        `Recurrence`. `client.sync(app)`, `sublet schedules sync` or `sublet work` stores it. Raises Invalid."""
         when = {"cron": cron, "every": every, "tz": tz, "start": start, "end": end}
         declared = declaration(
             name, payload, **when, jitter=jitter, missed=missed, late=late, most=most, overlap=overlap
@@ -320,8 +319,8 @@ class App(Connections):
         return declare
 
     def middleware(self, hook: H) -> H:
-        """Register `hook`: workers call it with the `Context` of each attempt, and run the attempt inside of
-        the context manager that it returns; that of the first hook is outermost.
+        """Register `hook` and return it. Workers call it with the `Context` of each attempt, and run the attempt
+        inside of the returned context manager; that of the first hook is outermost.
 
         Async context managers are entered for async tasks only. Raises Invalid for a generator or coroutine
         function."""
@@ -334,11 +333,11 @@ class App(Connections):
         return hook
 
     def on_failure(self, hook: F) -> F:
-        """Register `hook`: the worker calls it with an `AttemptFailure` after each attempt that failed, timed
-        out, crashed or lost its lease, at most once per attempt.
+        """Register `hook` and return it. A worker calls it with an `AttemptFailure` after each attempt that
+        failed, timed out, crashed or lost its lease, at most once per attempt.
 
-        An async function runs on the event loop, a plain one in a thread, for at most 5 s. Its exceptions are
-        logged. Raises Invalid for a generator function."""
+        An async function runs on the event loop, a plain one in a thread. The worker awaits it for at most
+        5 s and logs its exceptions. Raises Invalid for a generator function."""
         check_hook(hook)
         self.failure_hooks.append(hook)
         return hook
@@ -355,10 +354,10 @@ class App(Connections):
         **options: Any,
     ) -> Task[..., Output]:
         """Declare a task that runs a program, from a template of its words: `"gzip --keep -- {path}"`. The
-        job's argument `path` replaces `{path}`.
+        job's argument `path` replaces `{path}`, and cannot become a second word or shell code.
 
-        The value cannot become a second word or shell code. With `shell`, `/bin/sh` runs the template. `name`
-        is the task's name, by default the program's. Raises Invalid."""
+        With `shell`, `/bin/sh` runs the template. `name` is the task's name, by default the program's.
+        Raises Invalid."""
         function = command.function(template, shell=shell, cwd=cwd, env=env)
         runs: Task[..., Output] = self.task(name=name, run="command", **options)(function)
         return runs

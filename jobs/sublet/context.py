@@ -26,15 +26,15 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 LOG_MAX = 8 * 1024
 """How many bytes of an attempt's log are kept, from its end."""
 SEND_SECONDS = 0.1
-"""Where no `notify` is given: the least seconds between two reports of an attempt."""
+"""Least seconds between two sends of a context without `notify`."""
 
 
 class Snooze(Exception):
     """A task raises it to release its job: it runs again after `delay` (seconds or a timedelta), and has used
     no try.
 
-    After 100 releases in a row, the next uses a try and waits for the backoff. An invalid delay raises
-    ValueError, which fails the attempt.
+    After 100 releases in a row, the next uses a try and waits for the backoff. Raises ValueError, which fails
+    the attempt, for an invalid delay.
     """
 
     delay = 0.0
@@ -116,12 +116,12 @@ class Context:
 
     @property
     def max_attempts(self) -> int:
-        """The job's number of tries."""
+        """How many tries the job has in all."""
         return self._lease.max_attempts
 
     @property
     def tries_left(self) -> int:
-        """Tries that are left if this attempt fails; 0: it is the last one. A kept step begins them anew."""
+        """Tries that are left if this attempt fails; 0: none. A step that this attempt keeps renews the tries."""
         renewed = self._steps is not None and self._steps.renewed
         return self._lease.max_attempts - 1 if renewed else self._lease.tries_left
 
@@ -165,21 +165,21 @@ class Context:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the attempt's timeout; None without one."""
+        """Seconds until the attempt's timeout, at least 0; None without a timeout."""
         if self._lease.timeout_ms is None:
             return None
         return max(0.0, self._lease.timeout_ms / 1000 - (time.monotonic() - self._started))
 
     @property
     def deadline(self) -> datetime | None:
-        """The time of the attempt's timeout, in UTC by this machine's clock; None without one."""
+        """The moment of the attempt's timeout, in UTC by this machine's clock; None without a timeout."""
         left = self.remaining
         return None if left is None else datetime.now(UTC) + timedelta(seconds=left)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Report progress, a number from 0 to 1, with the current stage and a message. At most about 4
-        reports a second are sent, the latest one. Without `stage`, the last stage stays. Raises Invalid
-        unless `fraction` is a number.
+        """Report progress from 0 to 1, the current stage and a message. The latest report is sent, at most
+        about 4 times a second. Without `stage`, the last stage stays; the last message does not. Raises
+        Invalid unless `fraction` is a number.
         """
         if not isinstance(fraction, int | float) or math.isnan(fraction):
             raise Invalid(f"progress {str(fraction)[:40]}: use a number from 0 to 1")
@@ -188,7 +188,7 @@ class Context:
         self._report(News.PROGRESS)
 
     def stage(self, name: str) -> None:
-        """Report the name of the current stage; remove the progress message."""
+        """Report the name of the current stage; keep the fraction, remove the message."""
         self.progress(self._done, stage=name)
 
     def checkpoint(self, data: Any) -> None:
@@ -208,8 +208,8 @@ class Context:
         self._send(News.CHECKPOINT, encoded)
 
     def spent(self, cost: int) -> None:
-        """Say what the job really costs in all, in place of its option `cost`: tokens, bytes. The difference is charged to
-        the rates of its queue and group. Sent within 0.5 s. Raises Invalid.
+        """Report the job's real cost in all, in place of its option `cost`. The difference corrects the rates of its
+        queue and group. Sent within 0.5 s. Raises Invalid.
         """
         if type(cost) is not int or not 0 <= cost < 10**14:
             raise Invalid(f"spent {str(cost)[:40]}: use a whole number from 0, of up to 14 digits")
@@ -223,13 +223,13 @@ class Context:
     def step(self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call the function and keep its result under a name, at most 64 KiB of JSON; in a later attempt, return the
-        kept result instead. In an async task, await it. Raises the function's exceptions; Invalid for a bad name, or
-        one that the attempt has used; StepsFull.
+        kept result instead. In an async task, await the call. Raises the function's exceptions; Invalid for an invalid
+        result or name, or one that the attempt has used; StepsFull.
         """
         return self._opened().step(name, function, args, kwargs)
 
     def step_key(self, name: str) -> str:
-        """Return a text that is the same in all attempts: an idempotency key for the service that a step calls."""
+        """Return `JOB-ID:name`, the same in all attempts: an idempotency key for a service that the step calls."""
         return f"{self.id}:{name}"
 
     def sleep(
@@ -241,19 +241,21 @@ class Context:
         hours: float = 0,
         minutes: float = 0,
     ) -> Awaitable[None]:
-        """End the attempt and run the job again after this time; return once it is over. In an async task, await it."""
+        """End the attempt, and run the job again after this time, the sum of all units. In that later attempt, return
+        at once. In an async task, await the call.
+        """
         more = timedelta(days=days, hours=hours, minutes=minutes)
         slept: Awaitable[None] = self._opened().sleep(name, checked_delay(seconds) + checked_delay(more))
         return slept
 
     def wait_for(self, name: str, *, timeout: float | timedelta | None = None) -> Any:
-        """Return the value of the signal `name` (`client.signal`). Until it comes, end the attempt; the job then runs
-        again. In an async task, await it. Raises TimeoutError if it does not come within `timeout`.
+        """Return the value of the signal `name`, which `client.signal` sends. Until it arrives, end the attempt; the job
+        then runs again. In an async task, await the call. Raises TimeoutError if it does not arrive within `timeout`.
         """
         return self._opened().wait_for(name, None if timeout is None else checked_delay(timeout))
 
     def open_with(self, opener: StepOpener) -> None:
-        """Reach the steps by another way, before their first use."""
+        """Open the steps with `opener`, if none is open."""
         self._opener = opener
 
     def _opened(self) -> Steps:
@@ -267,12 +269,12 @@ class Context:
 
     @property
     def restored(self) -> Any:
-        """The last checkpoint that an earlier attempt stored; None without one."""
+        """The last checkpoint that an earlier attempt stored; None if there is none."""
         return json.loads(self._lease.checkpoint) if self._lease.checkpoint else None
 
     def log(self, text: str) -> None:
         """Add text, split into lines, to the attempt's log; `logging` records of the task go there, too. The
-        last 512 lines, at most 8 KiB, are kept with the job.
+        job keeps the last 512 lines, at most 8 KiB.
         """
         if self._log is None:
             self._log = deque()
@@ -283,7 +285,7 @@ class Context:
         self._report(News.LOG)
 
     def keep_output(self, output: str) -> None:
-        """Keep the output of a program whose attempt must end: as the failure's detail; if the worker stops,
+        """Keep a program's output when its attempt must end: as the failure's detail or, if the worker stops,
         in the log.
         """
         if self.ending == "stopping":
@@ -311,8 +313,8 @@ class Context:
             self.flush()
 
     def flush(self) -> None:
-        """Send the pending progress and log. A caller that gave `notify` calls it then, and at the attempt's
-        end.
+        """Send the pending progress and log. A caller that gave `notify` calls this after it, and at the
+        attempt's end.
         """
         if not self._unsent:
             return
@@ -337,13 +339,13 @@ def _tail(text: bytes) -> bytes:
 
 
 current: ContextVar[Context | None] = ContextVar("sublet_context", default=None)
-"""The context of the task that is running here, else None."""
+"""The context of the task that runs in this thread or asyncio task, else None."""
 _counting = threading.Lock()
 
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """In the `with` block, report that the task running here waits for another job."""
+    """In the `with` block, report that the `current` task waits for another job."""
     context = current.get()
     if context is None:
         yield
@@ -371,9 +373,7 @@ class JobLogHandler(logging.Handler):
 
 
 def job_log_level() -> str:
-    """Return the log level in SUBLET_LOG_LEVEL in upper case; empty if it is not set. Raises Invalid for an
-    unknown one.
-    """
+    """Return SUBLET_LOG_LEVEL in upper case; empty if it is not set. Raises Invalid for an unknown level."""
     level = os.environ.get("SUBLET_LOG_LEVEL", "")
     if level and level.upper() not in LOG_LEVELS:
         raise Invalid(f"SUBLET_LOG_LEVEL={level[:40]!r}: use {', '.join(LOG_LEVELS).lower()}")
@@ -382,7 +382,7 @@ def job_log_level() -> str:
 
 def keep_logs() -> JobLogHandler:
     """Add a handler to the root logger, which copies log records of running tasks to their attempts' logs;
-    return it.
+    return the handler.
 
     SUBLET_LOG_LEVEL is the lowest level that is copied (default: INFO); if it is set, the root logger's level
     is lowered to it. Raises Invalid.

@@ -46,8 +46,8 @@ class Refused(JobsError):
 
 
 class NotFound(Refused):
-    """The job, queue, worker, schedule or pool does not exist, or the job's retention has passed. Check the
-    id or name.
+    """The job, workflow, queue, worker, schedule or pool does not exist, or the job's retention has passed.
+    Check the id or name.
     """
 
     code = "NOT_FOUND"
@@ -60,8 +60,8 @@ class LeaseLost(Refused):
 
 
 class WrongState(Refused):
-    """The job's state does not allow this verb, for example cancel of a completed job: look at its state. Or a schedule
-    of this name is in another partition: remove it, and add it again.
+    """The state of the job or workflow does not allow the call, for example to cancel a completed job. Or a schedule of
+    this name is in another partition: remove it, and add it again.
     """
 
     code = "WRONG_STATE"
@@ -84,15 +84,15 @@ class KeyTaken(Refused):
 
 
 class QueueFull(Refused):
-    """The job was not stored. Its queue has reached its limit of jobs or bytes (set by `configure`): start more
-    workers, or raise the limit. Or the queue is new, and the most queues are known: use fewer, or raise `queues`.
+    """The job was not stored. Its queue has reached its limit of jobs or bytes: start more workers, or raise the limit
+    (`configure`). Or its queue is new, and the namespace's limit of `queues` is reached: use fewer, or raise it.
     """
 
     code = "QUEUE_FULL"
 
 
 class WorkersFull(Refused):
-    """The limit of registered live workers is reached, of the namespace or of one token. This worker works
+    """The limit of registered live workers is reached, of the namespace or of one API token. This worker works
     unregistered. Start fewer workers, or use another token.
     """
 
@@ -100,7 +100,7 @@ class WorkersFull(Refused):
 
 
 class StepsFull(Refused):
-    """The step was not kept: the job has 1,000 steps, or 1 MiB of them. Go on in another job."""
+    """The step or signal was not kept: the job has 1,000 steps, or 1 MiB. Go on in another job."""
 
     code = "STEPS_FULL"
 
@@ -118,16 +118,16 @@ class NoNamespace(Refused):
 
 
 class WrongLayout(Refused):
-    """The data in Redis was written by another version or for another partition count, or is being deleted by
-    `sublet drop`. Use the version and SUBLET_PARTITIONS that wrote it.
+    """The data in Redis was written by another version or for another partition count: use that version and
+    SUBLET_PARTITIONS. Or `sublet drop` deletes it: run that to its end.
     """
 
     code = "WRONG_LAYOUT"
 
 
 class OutOfMemory(Refused):
-    """The job was not stored: Redis is full, or above the share SUBLET_MEMORY. Claims and completions still
-    work: add workers, or memory.
+    """The job or other data was not stored: Redis is full or, for a submit, above SUBLET_MEMORY. Claims and completions
+    still work: add workers, or memory.
     """
 
     code = "OOM"
@@ -195,7 +195,7 @@ class NotDurable(Unfit):
     """
 
     job_id = ""
-    """Id of the job if it was stored nevertheless; else empty."""
+    """Id of the job if a single one was stored nevertheless; else empty."""
 
 
 class Invalid(JobsError):
@@ -209,7 +209,7 @@ class PayloadLost(JobsError):
 
 
 class JobFailed(JobsError):
-    """The awaited job ended without a result. `code`, `message` and `detail` say how its last attempt ended."""
+    """The awaited job is dead or cancelled. `code`, `message` and `detail` describe how its last attempt ended."""
 
     def __init__(self, job_id: str, code: str, message: str = "", detail: str = "") -> None:
         super().__init__(f"job {job_id} is dead ({code}){': ' if message else ''}{message}")

@@ -1,6 +1,6 @@
 """The data model: a job, its states (drawn in README.md), and the requests and replies of the protocol.
 
-Moments are aware datetimes and durations seconds, except names in `_ms`.
+Moments are aware datetimes and durations seconds, but names that end in `_ms` are milliseconds.
 """
 
 from datetime import datetime
@@ -24,7 +24,7 @@ InSeconds = Annotated[float, Field(description="Seconds.")]
 
 
 class State(StrEnum):
-    """A job's state; a job is always in exactly one. Each has a sorted set in Redis, `queued` one per queue and group."""
+    """A job's state; a job is always in exactly one."""
 
     SCHEDULED = "scheduled"
     QUEUED = "queued"
@@ -34,7 +34,7 @@ class State(StrEnum):
     DEAD = "dead"
     """The job is not tried again. It is deleted after 14 days (or its longer retention), or when too many are kept."""
     CANCELLED = "cancelled"
-    """The job was cancelled. It is deleted likewise."""
+    """The job was cancelled. It is deleted as a dead job is."""
 
 
 FINISHED = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
@@ -49,16 +49,16 @@ class Submission(NamedTuple):
     rules: str
     payload: bytes
     durability: str = ""
-    """`none`, `replicated` or `fsync`: the confirmation that the submit waits for; empty: as in the settings."""
+    """The confirmation that the submit waits for: `none`, `replicated` or `fsync`; empty: that of the settings."""
 
 
 class Submitted(NamedTuple):
-    """The answer to a submit: a job's id, and whether it is new; if not, it had the id or key before."""
+    """The answer to a submit: the id of the new job (`created`), or of the earlier one with its id or key."""
 
     id: str
     created: bool
     replaced: bool = False
-    """Whether that job, which waits, got these arguments."""
+    """Whether that earlier job, which has not started, got the new arguments."""
 
 
 class Lease(NamedTuple):
@@ -74,7 +74,7 @@ class Lease(NamedTuple):
     timeout_ms: int | None
     payload: bytes
     recovered: str
-    """How the previous attempt ended, as a code: `lease_expired`, `released`, …; empty on the first."""
+    """How the previous attempt ended, as a code: `lease_expired`, `released`, …; empty for the first."""
     trace: str = ""
     """The W3C header `traceparent` of the submitter; empty without one."""
     checkpoint: bytes = b""
@@ -118,7 +118,9 @@ class Claimed(NamedTuple):
 
 
 class Reaped(NamedTuple):
-    """The reply to a reap: how many leases it `ended`, due jobs it `queued`, and whether `more` remain."""
+    """The reply to a reap: how many expired leases it `ended`, how many due jobs it `queued`, whether `more` may remain,
+    and whether a schedule is due (`come`).
+    """
 
     ended: int
     queued: int
@@ -131,7 +133,7 @@ class Reaped(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """A heartbeat for one lease, with the attempt's `progress` as JSON; empty: the stored progress stays."""
+    """A heartbeat for one lease. `progress` is JSON; if it is empty, the stored progress stays."""
 
     lease: Lease
     progress: bytes = b""
@@ -148,7 +150,7 @@ class News(StrEnum):
     WAITING = "W"
     """1 when the task begins to wait for another job's result, 0 when the wait ends."""
     COST = "C"
-    """What the job costs, as digits."""
+    """The job's real cost, as digits."""
 
 
 class Note(NamedTuple):
@@ -163,7 +165,7 @@ class Note(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A worker's registration, which it sends at its start and about every 5 s."""
+    """A worker's registration, sent at its start and about every 5 s."""
 
     worker: str
     life: str
@@ -174,7 +176,7 @@ class Card(NamedTuple):
     pool: str = ""
     summons: str = ""
     owner: str = ""
-    """Of a worker that uses the HTTP API: its token's name."""
+    """The name of its API token, if the worker uses the HTTP API; else empty."""
 
 
 class Completion(NamedTuple):
@@ -195,7 +197,7 @@ class Failure(NamedTuple):
 
 
 class Release(NamedTuple):
-    """An attempt that gives its job back: it runs again after `delay` seconds, and has used no try."""
+    """An attempt that gives its job back: the job runs again after `delay` seconds, and usually has used no try."""
 
     lease: Lease
     delay: float = 0
@@ -207,8 +209,8 @@ class Release(NamedTuple):
 
 
 class Suspension(NamedTuple):
-    """An attempt whose task waits for a step: its job runs again after `seconds` or, of kind `signal`, when that
-    arrives. None: no limit. It has used no try.
+    """An attempt whose task sleeps, or waits for the signal `name`. The job runs again after `seconds` (None: no limit),
+    or when the signal arrives. The attempt used no try.
     """
 
     lease: Lease
@@ -229,8 +231,8 @@ class Description(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A job's state (None: no such job); its result (JSON) if it is completed; its last attempt if it has
-    ended, encoded as Redis stores it.
+    """A job's state (None: no such job), its `result` (JSON; empty unless completed), and the `story` of its
+    last ended attempt, as Redis stores it.
     """
 
     state: State | None
@@ -258,11 +260,11 @@ class Attempt(Frozen):
     message: str = ""
     detail: str = ""
     log: tuple[str, ...] = ()
-    """The attempt's last log lines, each behind the seconds since its start. Kept for a job's last five attempts."""
+    """The attempt's last log lines; each begins with the seconds since its start. Kept for a job's last five attempts."""
 
 
 class LastError(Frozen):
-    """How the last unsuccessful attempt ended, or why the job was cancelled without one. A release counts if the job is dead."""
+    """How the last unsuccessful attempt ended, or why the job was cancelled. A release counts if it made the job dead."""
 
     code: str
     """A failure's code (an exception's name), lease_expired, timed_out, crashed, upstream, unsealed, …."""
@@ -271,7 +273,7 @@ class LastError(Frozen):
 
 
 class JobSummary(Frozen):
-    """A job as lists show it: without result, checkpoint, log and attempts."""
+    """A job as lists show it: without result, steps, checkpoint, log and attempts."""
 
     id: str
     task: str
@@ -281,18 +283,18 @@ class JobSummary(Frozen):
     key: str | None = None
     tags: tuple[str, ...] = ()
     group: str | None = None
-    """The group of the queue whose limits apply to it, too; None: no group."""
+    """The job's group in its queue; None: no group."""
     cost: int = 1
-    """How many tokens of the queue's and the group's rate it takes when it starts."""
+    """How many tokens of the queue's and the group's rate each start uses."""
     payload: Any = None
-    """The job's arguments by name. None after completion (unless it has `keep_payload`), and in a list if above 1 KiB."""
+    """The job's arguments by name. None once it is completed, unless it has `keep_payload`. None in a list if above 1 KiB."""
     submitted_at: Timestamp
     due_at: Timestamp | None = None
     finished_at: Timestamp | None = None
     attempt: int = 0
     max_attempts: int = 3
     tries_left: int = 3
-    """The tries that are not used: `max_attempts` less the attempts since the last retry that were not released."""
+    """How many tries are left. An operator's retry and a kept step give the job all `max_attempts` again."""
     worker: str | None = None
     claimed_at: Timestamp | None = None
     heartbeat_at: Timestamp | None = None
@@ -301,21 +303,21 @@ class JobSummary(Frozen):
     trace: str | None = None
     schedule: str | None = None
     replaced: int = 0
-    """How often later submits replaced its arguments."""
+    """How often a later submit replaced the job's arguments."""
     replaced_at: Timestamp | None = None
     after: str | None = None
-    """The running job of its key, for whose end it waits."""
+    """Id of the running job with the same key, for whose end this job waits; else None."""
     waits_for: str | None = None
-    """What holds a queued job back: a limit, or a pause of its queue; None if it waits for its turn or a worker."""
+    """What holds a queued job back: a limit, or a pause of its queue; None if it only waits for its turn or a worker."""
     run_at: Timestamp | None = None
-    """The moment for which a schedule submitted the job; else its option `run_at`, or that of the last reschedule."""
+    """The moment for which a schedule, `run_at`, a debounce or the last reschedule planned the job; None: none did."""
     cancel_requested_at: Timestamp | None = None
     last_error: LastError | None = None
-    """Why it went wrong last; None if it did not, and after completion."""
+    """The job's last error; None if it had none, or is completed."""
     result_bytes: int | None = None
     """The result's size in bytes of JSON; None until the job is completed."""
     revision: int = 0
-    """Grows with each attempt and each operator's command. A command that names another one is refused."""
+    """Grows with each attempt and each operator's command. A command that names another revision is refused."""
 
 
 class KeptStep(Frozen):
@@ -329,16 +331,18 @@ class KeptStep(Frozen):
 
 
 class Job(JobSummary):
-    """A job with everything that Redis keeps of it, but the values of its steps."""
+    """A job with all that Redis keeps of it, but the values of its steps."""
 
     awaits: str | None = None
-    """What it waits for: `signal NAME`, `sleep NAME`, `upstream N` (jobs that run first), `retry ID` of the job that holds it."""
+    """The wait of a scheduled job: `signal NAME`, `sleep NAME`, `upstream N` (jobs to end first), `retry ID` (of an upstream
+    job that failed); else None.
+    """
     steps: tuple[KeptStep, ...] = ()
-    """Its kept steps, the first one first. Completion deletes them."""
+    """The job's kept steps, oldest first. Completion deletes them."""
     checkpoint: Any = None
     """The JSON value that an attempt stored for later ones. Completion deletes it."""
     log: tuple[str, ...] = ()
-    """Last log lines of the running attempt."""
+    """Last log lines of the running attempt; empty without one."""
     attempts: tuple[Attempt, ...] = ()
     """The job's ended attempts: the first five and the last five."""
     result: Any = None
@@ -353,11 +357,11 @@ class Queue(Frozen):
     """Unfinished jobs: scheduled, queued and running."""
     bytes: int = 0
     limits: dict[str, int | float] = {}
-    """The most `jobs` and `bytes` that submits may fill it with, and the limits of its running jobs (`per` in
-    seconds); of the queue `*`: the most finished jobs kept.
+    """Limits of its unfinished `jobs` and their `bytes`, and of its running jobs (`per` in seconds). Of the queue `*`: the
+    namespace's.
     """
     on_dead: str | None = None
-    """The task, TASK or QUEUE/TASK, that is submitted for each dead job of the queue; None: no task."""
+    """TASK or QUEUE/TASK, of which a job is submitted for each dead job of the queue; None: nothing is."""
     paused_at: Timestamp | None = None
     revision: int = 0
     """The queue's version number, which grows with each operator's command on it."""
@@ -375,21 +379,21 @@ class WorkerInfo(Frozen):
     about: dict[str, Any] = {}
     """What the worker reports of itself: host, pid, slots, …. Other implementations may send anything."""
     last_job_at: datetime | None = None
-    """When the worker's last job ended, computed from its last heartbeat; None without one."""
+    """When the worker's last job ended, by its last renewal; None if none has ended."""
     jobs: tuple[str, ...] = ()
-    """Ids of the jobs that it runs, at most 100; `leases` is their number."""
+    """Ids of the jobs that it runs, at most 100; `leases` counts all."""
     leases: int = 0
 
 
 class Page(Frozen):
-    """Some jobs of a list. If `cursor` is set, list again with it, even if this page is short or empty."""
+    """Some jobs of a list. If `cursor` is set, list again with it for more, even if this page is empty."""
 
     jobs: tuple[JobSummary, ...]
     cursor: str | None = None
 
 
 class Stats(Frozen):
-    """The number of a partition's jobs by state, and totals since the partition was created."""
+    """The number of a partition's jobs by state, and totals of events since the partition was created."""
 
     states: dict[State, int]
     totals: dict[str, int]

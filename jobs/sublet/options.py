@@ -26,14 +26,14 @@ Durability = Literal["none", "replicated", "fsync"]
 
 OnConflict = Literal["replace", "cancel_running"]
 """`replace`: a waiting job of the key gets the new arguments; beside a running one, a new job waits for its end.
-`cancel_running`: also cancel the running one.
+`cancel_running`: the same, and the running one is cancelled.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The wait before a failed job is tried again. It is at most `first` seconds after the first failure,
-    `factor` times as long after each further one, up to `cap` seconds; a random 50 to 100 % of it is taken.
+    """The wait before a failed job is tried again: a random 50 to 100 % of `first` seconds after the first
+    failure, of `factor` times as much after each further one, and of at most `cap` seconds.
     """
 
     first: float = 1.0
@@ -53,20 +53,20 @@ class Options:
     run_at: datetime | None = None
     """The time of the first try, with a time zone; instead of a delay."""
     key: str | None = None
-    """Deduplication key, any text. While an unfinished job of the queue has it, a submit stores nothing and
-    returns that job.
+    """Deduplication key, any text. While an unfinished job of the queue has the key, a submit stores nothing
+    and returns that job, unless `debounce` or `on_conflict` is set.
     """
     window: Seconds | None = None
-    """How long after the submit the deduplication key is taken, in seconds; None: until the job has ended."""
+    """How many seconds from the submit on the key is in use, even if the job ends; None: until the job has ended."""
     debounce: Seconds | None = None
     """With a key: the job runs so many seconds after the last of several submits, with the last arguments."""
     at_most: Seconds | None = None
     """With `debounce`: the most seconds from the first submit to the run. None: no limit."""
     on_conflict: OnConflict | None = None
-    """What a submit does to the unfinished jobs of its key. None: it stores nothing and returns the job."""
+    """What a submit does to the unfinished jobs of its key. None: see `key`."""
     max_attempts: int = 3
-    """Number of tries: the job is dead when they are used up. A release uses none, unless it
-    follows 100 others in a row.
+    """Number of tries: the job is dead when all are used. A release uses none, unless it follows 100 others
+    in a row.
     """
     timeout: Seconds | None = 300.0
     """Most seconds of an attempt; None: no limit."""
@@ -81,9 +81,7 @@ class Options:
     backoff: Backoff | float = Backoff()
     """The wait after a failure; a number of seconds instead of a `Backoff` is used after every failure."""
     keep_payload: bool = False
-    """Keep the payload of a completed job, so that it can be submitted again. Otherwise completion deletes
-    it.
-    """
+    """Keep the payload of a completed job, so that it can be submitted again. Else completion deletes it."""
     durability: Durability | None = None
     """`none`, `replicated` or `fsync`: the confirmation that the submit waits for. None: the value of
     SUBLET_DURABILITY.
@@ -95,7 +93,7 @@ class Options:
     of the task's arguments, by their names: `lambda tenant: tenant`.
     """
     cost: int | Callable[..., int] = 1
-    """How many tokens of the queue's and the group's rate the job takes when it starts; or a function."""
+    """How many tokens of the queue's and the group's rate each start uses; or a function, as for `group`."""
 
     def but(self, **changes: Any) -> "Options":
         """Return a copy with these options changed. Raises Invalid for an unknown name."""
@@ -110,7 +108,7 @@ class Options:
         return callable(self.group) or callable(self.cost)
 
     def of(self, arguments: Any) -> "Options":
-        """Return these options for a job with these arguments, by name. Raises Invalid."""
+        """Return these options with group and cost computed from a job's arguments, by name. Raises Invalid."""
         found: dict[str, Any] = {"group": self.group, "cost": self.cost}
         for name, value in found.items():
             if callable(value):
@@ -122,14 +120,14 @@ class Options:
         return self.but(**found) if self.by_arguments else self
 
     def declared_rules(self) -> str | None:
-        """Return the `rules` of a task's jobs; None if they depend on the arguments. Raises Invalid."""
+        """Return the `rules` of a task's jobs; None if they depend on arguments. Raises Invalid."""
         rules = self.rules(declared=True)
         return None if self.by_arguments else rules
 
     def rules(self, *, declared: bool = False) -> str:
         """Return the options that differ from the defaults as text, in the protocol's form: `priority=5
-        tries=1`; without functions of arguments. With `declared`, for the options of a task, a debounce may
-        lack its key. Raises Invalid.
+        tries=1`; without queue, durability and functions of arguments. With `declared`, as
+        for a task, `debounce` and `on_conflict` may lack a key. Raises Invalid.
         """
         self._check()
         words = []
@@ -253,7 +251,7 @@ def waiting_rules(run_at: datetime | None, delay: Seconds | None, priority: int 
 
 
 def check_tags(tags: Sequence[str]) -> None:
-    """Raise Invalid unless these are at most five valid tags."""
+    """Raise Invalid unless these are at most five different valid tags."""
     if not isinstance(tags, list | tuple):
         raise Invalid(f"tags {str(tags)[:80]!r}: use a tuple of texts, as in tags=('tenant:acme',)")
     for tag in tags:
@@ -277,7 +275,7 @@ def check_durability(word: str) -> None:
 
 
 def milliseconds(name: str, value: Seconds, least: float = 0, most: float = 1e9) -> int:
-    """Return a duration in whole ms. Raises Invalid outside of `least` to `most` seconds."""
+    """Return a duration in whole ms. Raises Invalid unless it is `least` to `most` seconds."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
         raise Invalid(f"{name} {value!r}: use a number of seconds, or a timedelta")

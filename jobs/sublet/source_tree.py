@@ -21,7 +21,7 @@ def is_checkout() -> bool:
 
 
 def import_folders() -> list[str]:
-    """Return the folders from which another process can import `sublet` and `sublet_functions`."""
+    """Return the folders that let another process import `sublet` and `sublet_functions`."""
     return [str(CHECKOUT / "jobs"), str(CHECKOUT / "functions")] if is_checkout() else [str(PACKAGE.parent)]
 
 
@@ -31,7 +31,7 @@ def install_command(extra: str) -> str:
 
 
 def data_folder(name: str) -> Traversable:
-    """Return the folder `lua` or `deploy`, from the checkout or the installed wheel, which may be a zip file."""
+    """Return the folder `name` (`lua` or `deploy`) of the checkout or the installed wheel, which may be a zip file."""
     for folder in (PACKAGE / name, CHECKOUT / name):
         if folder.is_dir():
             return folder

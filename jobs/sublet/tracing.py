@@ -42,8 +42,8 @@ class OpenTelemetry:
     """Makes OpenTelemetry spans of an app's submits and attempts. Call `instrument` in the app's module, so
     that child processes trace, too.
 
-    Spans go to `tracer_provider`, by default the global one. An attempt's span links to the span of the
-    submit. With `parent` it is that span's child: one trace from the submit to the last attempt.
+    Spans go to `tracer_provider`, by default the global one. An attempt's span links to the submit's span;
+    with `parent` it is a child of that: one trace from the submit to the last attempt.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
@@ -51,7 +51,7 @@ class OpenTelemetry:
         self._parent = parent
 
     def instrument(self, app: "App") -> None:
-        """Begin to trace an app. Raises Invalid if it is traced already."""
+        """Begin to trace an app. Raises Invalid if the app is traced already."""
         if any(isinstance(getattr(hook, "__self__", None), OpenTelemetry) for hook in app.hooks):
             raise Invalid("this app is instrumented already: call `instrument` once for each app")
         app.submit_middleware = partial(self._produce, app, app.submit_middleware)
