@@ -118,9 +118,7 @@ class Claimed(NamedTuple):
 
 
 class Reaped(NamedTuple):
-    """The reply to a reap: how many expired leases it `ended`, how many due jobs it `queued`, whether `more` may remain,
-    and whether a schedule is due (`come`).
-    """
+    """How many expired leases a reap `ended`, due jobs it `queued`; whether `more` may remain; `come`: as in `Claimed`."""
 
     ended: int
     queued: int
@@ -334,9 +332,7 @@ class Job(JobSummary):
     """A job with all that Redis keeps of it, but the values of its steps."""
 
     awaits: str | None = None
-    """The wait of a scheduled job: `signal NAME`, `sleep NAME`, `upstream N` (jobs to end first), `retry ID` (of an upstream
-    job that failed); else None.
-    """
+    """What a scheduled job waits for: `signal NAME`, `sleep NAME`, `upstream N` (jobs), `retry ID` (of a failed one); or None."""
     steps: tuple[KeptStep, ...] = ()
     """The job's kept steps, oldest first. Completion deletes them."""
     checkpoint: Any = None

@@ -18,7 +18,7 @@ from sublet.protocol import verbs
 
 WEIGHT_MAX = 1000
 STARVED_SECONDS = 2.0
-"""After so many seconds in which all places wait for other jobs, a warning is logged."""
+"""After so many seconds in which all slots or child processes wait for other jobs, the worker warns."""
 ADVICE = (
     "if these jobs wait in a queue of this worker, none can run until one of the waits ends: submit them with a higher "
     "priority, give them a queue and a worker of their own, allow more --processes or --slots, or do not wait for them"
@@ -26,7 +26,7 @@ ADVICE = (
 
 
 class QueueSet:
-    """Queues that one claim asks, and whether some, or all, of their jobs need a child process."""
+    """Queues that one claim asks, and whether some, or all, of their jobs may need a child process."""
 
     def __init__(self, queues: Sequence[str], may_need_child: bool, all_need_child: bool = False) -> None:
         self.queues = list(queues)
@@ -61,11 +61,11 @@ class Capacity:
         self.slots, self.processes = slots, processes
         self.ahead = ahead
         self.max_jobs: int | None = None
-        """Most jobs to start; None: no limit."""
+        """Most jobs to start in this run; None: no limit."""
         self.running = self.running_in_children = self.started = 0
         self.reserved = self.reserved_children = 0
         self.waiting = self.waiting_in_children = 0
-        """Running jobs that wait for the results of other jobs."""
+        """How many running jobs wait for the results of other jobs."""
         self.changed = asyncio.Event()
 
     def free(self, queue_set: QueueSet) -> int:
@@ -98,17 +98,17 @@ class Capacity:
 
     @property
     def lent(self) -> int:
-        """How many more jobs may run because as many running ones wait for other jobs."""
+        """How many jobs more than slots may run, because as many running ones wait for other jobs."""
         return min(self.waiting, self.slots)
 
     @property
     def lent_children(self) -> int:
-        """How many more child processes may run because as many wait for other jobs."""
+        """The same for child processes."""
         return min(self.waiting_in_children, self.processes)
 
     @property
     def starved(self) -> str:
-        """Names the places for jobs if every one is taken by a job that waits for others; else empty."""
+        """The child processes or slots, as text, if a job that waits for others is in each; else empty."""
         if self.waiting_in_children >= 2 * self.processes:
             return f"{2 * self.processes} child processes ({self.processes} of them lent)"
         if self.waiting >= 2 * self.slots:
@@ -145,7 +145,7 @@ class Capacity:
         self.changed.set()
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until `condition` is true; it is checked at each change. Returns False on timeout."""
+        """Wait until `condition` is true, checking at each change. Returns False after `seconds` (None: no limit)."""
         end = None if seconds is None else time.monotonic() + seconds
         while not condition():
             if end is not None and time.monotonic() >= end:
@@ -163,7 +163,7 @@ class Capacity:
 
 class Lending:
     """Counts the running attempts that wait for other jobs. It calls `lend` with the slots and child
-    processes that may be used in addition, and `starved` with a text when every place waits.
+    processes that may be used in addition, and `starved` with a warning when all of these wait.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Lending:
         self._loop = asyncio.get_running_loop()
 
     def stop(self) -> None:
-        """Cancel the warning that is to be logged when all places wait."""
+        """Cancel a planned warning."""
         if self._timer:
             self._timer.cancel()
 
@@ -220,8 +220,8 @@ class QueueTurns:
     """Which of a worker's queues the next claim asks first: the one with the fewest claimed jobs in relation
     to its weight (default 1).
 
-    A queue that was empty has no advantage later. With `strict`, the given order always holds. Raises
-    Invalid.
+    A queue that was empty has no advantage later. With `strict`, a pattern, or more than 32 queues, the given
+    order holds. Raises Invalid.
     """
 
     def __init__(self, queues: Sequence[str] | Mapping[str, int], strict: bool = False) -> None:
@@ -234,7 +234,7 @@ class QueueTurns:
         self._place = {name: i for i, name in enumerate(names)}
 
     def order(self, queues: Sequence[str]) -> Sequence[str]:
-        """Return these queues in the order for the next claim."""
+        """Return these queues in their order for the next claim."""
         if self._strict or verbs.is_wide(queues):
             return queues
         return sorted(queues, key=lambda queue: (self._taken[queue], self._place[queue]))
@@ -256,7 +256,7 @@ class QueueTurns:
 def _check(weights: Mapping[str, int], strict: bool) -> None:
     for queue, weight in weights.items():
         if not 1 <= weight <= WEIGHT_MAX:
-            raise Invalid(f"queue {queue}: its weight {weight} is not a whole number from 1 to {WEIGHT_MAX}")
+            raise Invalid(f"queue {queue}: its weight {weight}: use a whole number from 1 to {WEIGHT_MAX}")
     if verbs.is_wide(list(weights)) and any(weight != 1 for weight in weights.values()):
         raise Invalid(
             f"weights need at most {verbs.QUEUES_MAX} queues and no pattern: leave out the weights, for equal turns"

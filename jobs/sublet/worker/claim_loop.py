@@ -60,8 +60,8 @@ class ClaimLoops:
         self._was_answered = False
 
     def start(self) -> list["asyncio.Task[None]"]:
-        """Start the loops, as tasks. A task ends when it may claim no more. It raises Unfit, or Forbidden at
-        its first claim.
+        """Start the loops, as tasks. A task ends when it may claim no more. It raises Unfit, and Forbidden
+        before any answer to a claim.
         """
         return [
             asyncio.create_task(self._run(queue_set))

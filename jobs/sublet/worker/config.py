@@ -19,17 +19,17 @@ class WorkerConfig:
     strict: bool = False
     """Serve the queues in their order, each only when the earlier ones are empty, instead of in turns."""
     slots: int | None = None
-    """Most jobs that run at once. None: 100, or `processes` if all tasks run in child processes."""
+    """Most jobs that run at once. None: 100, or `processes` if all tasks run in child processes or as programs."""
     processes: int | None = None
     """Most child processes (each under `limits`) and programs that run at once. None: the number of CPUs."""
     lease: float = 30.0
-    """A job goes to another worker after so many seconds without a heartbeat."""
+    """A job is queued again after so many seconds without a heartbeat."""
     grace: float = 8.0
     """How many seconds running jobs have to end after `stop()`."""
     stall: float | None = None
     """The worker ends after so many seconds in which no running job ends: jobs that ran that long fail as
-    `stalled`, the others are released. The process exits with code 1 if a task blocks the event loop for so
-    long.
+    `stalled`, the others are released. The process exits with code 1 if a task blocks the event loop so
+    long. None: no limit.
     """
     blocked: float | None = None
     """Without `stall`: the process exits with code 1 if a task blocks the event loop for so many seconds."""
@@ -42,7 +42,7 @@ class WorkerConfig:
     worker_id: str = ""
     """The worker identity, an exclusive name: this worker takes over the leases of its previous holder."""
     pool: str = ""
-    """The pool that the worker belongs to. The pool counts it if it serves all the pool's queues."""
+    """The pool of the worker. The pool counts it if it serves all the pool's queues. "": no pool."""
     summons: str = ""
     """The id of the invocation that started this worker for its pool; "" if none did."""
 

@@ -42,7 +42,7 @@ class Heartbeat:
         self._notified = False
 
     def notify(self) -> None:
-        """Send a report soon. Safe from any thread."""
+        """Send the tasks' reports soon. Safe from any thread."""
         if not self._notified and self._loop:
             self._notified = True
             self._loop.call_soon_threadsafe(self._news.set)

@@ -1,7 +1,7 @@
 """Decide whether a worker that registered from this machine is certainly gone.
 
-It is if it ran under the same kernel (boot id), in the same pid namespace, and its pid is free or belongs to a process
-that started at another time. Where that cannot be known (no /proc, clones of one snapshot, a hidden process), it is not.
+It is gone if it ran under the same kernel (boot id) and pid namespace, and its pid is free or belongs to a process that
+started at another time. If that cannot be known (no /proc, clones of one snapshot, a hidden process), it is not.
 """
 
 import os
@@ -51,7 +51,7 @@ def started(pid: int) -> int | None:
 
 
 def resident_memory(children: Sequence[int]) -> int | None:
-    """Return the resident bytes of this process and its children; None without /proc."""
+    """Return the resident bytes of this process and of `children` (pids); None without /proc."""
     own, *others = (_resident(pid) for pid in (os.getpid(), *children))
     return None if own is None else own + sum(other or 0 for other in others)
 

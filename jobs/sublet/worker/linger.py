@@ -1,4 +1,4 @@
-"""Decide how long a draining worker stays without work."""
+"""Decide how long a worker without work waits."""
 
 import asyncio
 import time
@@ -13,10 +13,10 @@ ASK_EVERY = 1.0
 
 
 class Linger:
-    """How long a draining worker waits for more jobs: `seconds`; then it leaves if `may_leave` returns True.
+    """How long a worker waits for more jobs: `seconds`; then it leaves if `may_leave` returns True.
 
-    A job restarts the wait, but not in a pool: if a pool is far too large, each worker gets a job now and
-    then.
+    The end of a job restarts the wait, but not in a pool: if a pool is far too large, each worker gets a job
+    now and then.
     """
 
     def __init__(
@@ -31,12 +31,12 @@ class Linger:
         self.since = time.monotonic()
         self.dismissed = False
         self.not_asking = asyncio.Event()
-        """Cleared while the worker asks to leave: a dismissed worker must not hold jobs."""
+        """Cleared while the worker asks to leave: claims wait until it is set."""
         self.not_asking.set()
 
     @property
     def left(self) -> float:
-        """Seconds until the worker asks whether it may leave."""
+        """Seconds until the worker asks whether it may leave; 0 or less: now."""
         return self.since + self.seconds - time.monotonic()
 
     def job_ended(self) -> None:
@@ -50,7 +50,7 @@ class Linger:
 
     async def ask_to_leave(self) -> None:
         """Ask whether the worker may leave; set `dismissed` if so. No claim starts meanwhile. Without an
-        answer it stays.
+        answer the worker stays.
         """
         self.not_asking.clear()
         try:

@@ -29,7 +29,7 @@ def worker_name() -> str:
 
 
 def named_queues(queues: Sequence[str]) -> dict[str, Any]:
-    """Return the queues for a registration as JSON values; of more than 32, the first 32 and their number."""
+    """Return the queues for a registration as JSON values; of more than 32, the first 32 and the number of all."""
     if len(queues) <= QUEUES_MAX:
         return {"queues": queues}
     return {"queues": queues[:QUEUES_MAX], "queue_count": len(queues)}
@@ -57,8 +57,7 @@ class Registration:
         self._pool, self._summons = pool, summons
         self._lock = asyncio.Lock()
         self.unwanted = False
-        """Redis asked it at its start to drain: its pool wants no more workers, has other queues, or is gone.
-        """
+        """Whether Redis asked the worker at its start to drain, e.g. because its pool wants no more workers."""
         self._host = host.identity()
         self._exclusive = bool(worker_id) or named
         self._is_replaced = False
@@ -79,7 +78,7 @@ class Registration:
         return self._life if self._worker_id else ""
 
     async def enlist(self) -> int:
-        """Register the worker, and end the leases of its predecessors; return their number.
+        """Register the worker, and end its predecessors' leases; return the number of these leases.
 
         Predecessors are workers of this machine whose process is gone, and the previous holder of this worker
         identity. Raises Invalid if a live worker of this machine has this name.
@@ -145,7 +144,7 @@ class Registration:
             )
 
     async def retire(self) -> bool:
-        """Ask whether this idle worker may leave. If it returns True, its pool no longer counts it."""
+        """Ask whether this idle worker may leave; without a pool it may. After True its pool no longer counts it."""
         # A later renewal would count the worker again.
         async with self._lock:
             if not self._pool:
@@ -156,7 +155,7 @@ class Registration:
             return may_leave
 
     def leave_pool(self) -> None:
-        """Stop being counted by the pool, from the next renewal on."""
+        """Let the pool not count this worker, from the next renewal on."""
         self._pool = self._summons = ""
 
     async def _is_superseded(self) -> bool:

@@ -20,7 +20,7 @@ refusal.
 
 
 class SettleLoop:
-    """The outcomes of a worker that have not been accepted yet."""
+    """The outcomes of a worker that have no answer yet; `run` sends them."""
 
     def __init__(self, source: JobSource, settled: Settled, outage: OutageLog) -> None:
         self._source, self._settled, self._outage = source, settled, outage

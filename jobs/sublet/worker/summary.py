@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sublet.model import Completion, Ending, Failure, Release, Suspension
 
 COUNTERS = ("completed", "failed", "cancelled", "released", "suspended", "refused")
-"""Names of counters of outcomes, each also that of an event."""
+"""Names of counters of outcomes; each is also an event's name."""
 _EVENTS: dict[type, str] = {
     Completion: "completed",
     Failure: "failed",
@@ -18,7 +18,7 @@ _LOST = ("LEASE_LOST", "NOT_FOUND")
 @dataclass
 class Summary:
     """What a worker did in one run: accepted outcomes by kind (`cancelled`: stopped on request), `refused` ones
-    (lease lost, or job deleted), and the seconds.
+    (lease lost, or job deleted), and its seconds.
     """
 
     completed: int = 0
@@ -29,8 +29,8 @@ class Summary:
     refused: int = 0
     seconds: float = 0.0
     dismissed: bool = False
-    """Whether the worker left because it had waited long enough for a job. If False, jobs may remain: start
-    other workers.
+    """Whether the worker left because it had lingered long enough without a job. If False, jobs may remain:
+    start other workers.
     """
     stalled: bool = False
     """Whether the worker ended because no job ended for too long, or as many threads as slots were stuck:
@@ -61,12 +61,12 @@ def outcome_text(ending: Ending, answer: str) -> str:
 
 
 def unwanted_text(pool: str) -> str:
-    """Why a new worker ends at once; `pool` is "" for a worker without one."""
+    """Return why a new worker ends at once; `pool` is "" without a pool."""
     if pool:
         return f"not needed: pool {pool} wants no more workers, has other queues, or is gone"
     return "a drain was requested"
 
 
 def leaving_text(idle: float, pool: str) -> str:
-    """Why a worker ends after `idle` seconds without a job."""
+    """Return why a worker ends after `idle` seconds without a job."""
     return f"no job for {idle:g} s" + (f", and pool {pool} can spare this worker" if pool else "")

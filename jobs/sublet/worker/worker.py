@@ -47,7 +47,7 @@ Loops = list["asyncio.Task[None]"]
 
 
 class Worker:
-    """Claims jobs and runs them, until it is stopped, out of work (`drain`) or out of time.
+    """Claims jobs and runs them, until it is stopped, drained, out of work or out of time.
 
     A killed worker's jobs are queued again when their leases end, or when its successor on the same machine
     starts.
@@ -156,9 +156,9 @@ class Worker:
         linger: float = 0.0,
     ) -> Summary:
         """Work until stopped; with `drain`, until the queues are empty; with `max_jobs`, until so many jobs
-        have started.
+        have started, and these have ended.
 
-        With `seconds`, the worker ends within that time: it starts no job that could not end in time, and
+        With `seconds`, the worker ends within that time: it starts no job whose timeout exceeds the rest, and
         releases unfinished ones. With `drain`, it waits `linger` seconds for more jobs, and in a pool leaves
         only when the pool can spare it. Raises Invalid for a name in use, Unfit, and Forbidden.
         """

@@ -9,7 +9,7 @@ from sublet.worker.capacity import Capacity
 
 
 class Progress:
-    """When the worker's last job ended, by `time.monotonic`; `give_up` is called with the reason when none ends."""
+    """When the worker's last job ended, by `time.monotonic`; `watch` calls `give_up` with the reason when none ends."""
 
     def __init__(
         self, attempts: Collection[Attempt], capacity: Capacity, give_up: Callable[[str], None]

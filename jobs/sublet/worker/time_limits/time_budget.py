@@ -11,11 +11,11 @@ from sublet.protocol import keys
 
 
 class TimeBudget:
-    """A worker's time: `seconds` from now, or no limit. The `grace`, at most a fifth of it, is left for
+    """A worker's time: `seconds` from now, or no limit. The `grace`, at most a fifth of that time, is left for
     running jobs to end.
 
-    A job starts only if the rest is at least its `timeout`. A timeout that is longer than the whole time is
-    ignored.
+    A job starts only if the rest exceeds its `timeout`. A timeout longer than the whole time less the grace
+    is ignored.
     """
 
     def __init__(self, seconds: float | None, grace: float, tasks: Mapping[str, Task[..., Any]]) -> None:
@@ -60,7 +60,7 @@ class TimeBudget:
         )
 
     def suffices(self, lease: Lease) -> bool:
-        """Whether there is time for the job. If not, no more is claimed from its queue."""
+        """Whether there is time for the job. If not, `open` leaves out its queue from now on."""
         if self._ends is None or lease.timeout_ms is None:
             return True
         if self._needed(lease.timeout_ms / 1000) < self.left:

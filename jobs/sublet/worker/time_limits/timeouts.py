@@ -77,7 +77,7 @@ class Stalls:
         self._timers: dict[Attempt, asyncio.TimerHandle] = {}
 
     def add(self, attempt: Attempt) -> None:
-        """Begin to watch an attempt of a task with `stall`; another one would be ended at once."""
+        """Begin to watch an attempt of a job with `stall`; one without it would be ended at once."""
         attempt.reports.progressed_at = time.monotonic()
         self._check_in(_limit(attempt), attempt)
 

@@ -14,13 +14,13 @@ log = logging.getLogger("sublet.worker.worker")
 
 CHECK_EVERY = 0.25
 BLOCKED_AFTER = 1.0
-"""After so many seconds in which the event loop does nothing, a warning is logged."""
+"""After so many seconds of a blocked event loop a warning is logged."""
 
 Name = Callable[["asyncio.Task[Any] | None"], str]
 
 
 class Watchdog:
-    """Logs when the event loop is blocked, and ends the process when it has been for `stall` seconds."""
+    """Logs when the event loop is blocked; after `stall` seconds of that, ends the process with exit code 1."""
 
     def __init__(self, name: Name, stall: float | None = None) -> None:
         self._name, self._stall = name, stall
