@@ -71,7 +71,7 @@ def optional_duration(text: str) -> float | None:
 
 
 def timestamp(text: str) -> datetime:
-    """Parse an RFC 3339 time."""
+    """Parse an RFC 3339 time with a time zone."""
     from sublet.schedules.durations import read_moment  # slow to load, for a few commands
 
     try:
@@ -81,7 +81,7 @@ def timestamp(text: str) -> datetime:
 
 
 def integer(text: str) -> int:
-    """Parse a whole number of up to 18 digits, also a negative one. The caller checks its range."""
+    """Parse a whole number of up to 18 digits, also a negative one."""
     if not re.fullmatch(r"-?\d{1,18}", text):
         what = (
             "is too large: use at most 18 digits" if re.fullmatch(r"-?\d+", text) else "is not a whole number"
@@ -91,7 +91,7 @@ def integer(text: str) -> int:
 
 
 def text_of(source: str) -> bytes | str:
-    """Return the JSON itself, or read it from stdin (`-`) or a file (`@FILE`). Raises Invalid for an
+    """Return the text itself, or the content of stdin (`-`) or of a file (`@FILE`). Raises Invalid for an
     unreadable file.
     """
     if source == "-":
@@ -106,7 +106,7 @@ def text_of(source: str) -> bytes | str:
 
 
 def json_value(source: str) -> Any:
-    """Parse a JSON value: the text itself, stdin (`-`) or a file (`@FILE`)."""
+    """Parse a JSON value, given as for `text_of`. Raises Invalid for an unreadable file."""
     text = text_of(source)
     try:
         return json.loads(text)
@@ -234,7 +234,7 @@ def weighted_names(text: str) -> dict[str, int]:
 
 
 def log_level(text: str) -> str:
-    """Return the text unchanged. Raises ArgumentTypeError if it is not a log level, such as `debug`."""
+    """Return the text if it is a log level, such as `debug`."""
     if text.upper() not in LOG_LEVELS:
         near = did_you_mean(text.lower(), [level.lower() for level in LOG_LEVELS])
         raise ArgumentTypeError(f"{text[:40]!r}: use {', '.join(LOG_LEVELS).lower()}{near}")
@@ -242,7 +242,7 @@ def log_level(text: str) -> str:
 
 
 def names(text: str) -> list[str]:
-    """Split the text at commas. The names are not checked, but that none is empty."""
+    """Split the text at commas into names. They are not checked, but none may be empty."""
     found = text.split(",")
     if not all(found):
         raise ArgumentTypeError(

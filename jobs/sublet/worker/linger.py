@@ -15,8 +15,8 @@ ASK_EVERY = 1.0
 class Linger:
     """How long a worker waits for more jobs: `seconds`; then it leaves if `may_leave` returns True.
 
-    The end of a job restarts the wait, but not in a pool: if a pool is far too large, each worker gets a job
-    now and then.
+    The end of a job restarts the wait, but not in a pool: if that is too large, each worker gets jobs
+    sometimes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Commands that change jobs or queues. They return 1 if one was refused."""
+"""Commands that change jobs or queues. All but `configure` return 1 if one was refused."""
 
 from argparse import Namespace
 from typing import Any
@@ -17,7 +17,7 @@ from sublet.protocol import reads
 from sublet.steps.calls import value_of
 
 KEPT = ("completed", "dead", "cancelled", "queues")
-"""Names of limits on finished jobs, which hold for the namespace, not for a queue."""
+"""Names of limits of the namespace: how many finished jobs are kept, and how many queues there may be."""
 FLOW = ("concurrency", "rate", "burst", "group_concurrency", "group_rate", "group_burst")
 """Names of limits on running jobs."""
 STATES = {
@@ -33,25 +33,25 @@ WORDS = {"requested": "requested: its worker ends it at the next heartbeat"}
 
 
 def cancel(args: Namespace) -> int:
-    """Cancel jobs by their ids. Return 1 if one was refused."""
+    """Cancel jobs, named by ids or a filter."""
     return _for_each("cancel", args)
 
 
 def retry(args: Namespace) -> int:
-    """Queue dead or cancelled jobs again. Return 1 if one was refused."""
+    """Queue dead or cancelled jobs again, with all their tries."""
     if args.anew and bulk.given(args):
         raise Invalid("--anew: name the jobs by their ids")
     return _for_each("retry", args, **({"anew": True} if args.anew else {}))
 
 
 def signal(args: Namespace) -> int:
-    """Send an event to a job. Return 1 if it was refused."""
+    """Send a signal to a job."""
     args.ids = [args.id]
     return _for_each("signal", args, name=args.name, value=value_of(args.value))
 
 
 def promote(args: Namespace) -> int:
-    """Queue scheduled jobs now. Return 1 if one was refused."""
+    """Queue scheduled jobs now."""
     return _for_each("promote", args)
 
 
@@ -72,12 +72,12 @@ def erase(args: Namespace) -> int:
 
 
 def pause(args: Namespace) -> int:
-    """Pause queues: their jobs are not claimed any more."""
+    """Pause queues: workers claim no more of their jobs."""
     return _for_each("pause", args)
 
 
 def resume(args: Namespace) -> int:
-    """Let paused queues be claimed from again. Return 1 if one was refused."""
+    """Let workers claim from paused queues again."""
     return _for_each("resume", args)
 
 
@@ -157,14 +157,14 @@ def _cell(answer: dict[str, Any]) -> Cell:
 
 
 def configure(args: Namespace) -> int:
-    """Set limits or `on_dead` of a queue, or limits of the namespace (`*`); print all that hold now."""
+    """Set limits or `on_dead` of a queue, or limits of the namespace (`*`); print all in force."""
     limits = {name: getattr(args, name) for name in ("jobs", "bytes", *FLOW, *KEPT) if hasattr(args, name)}
     everywhere = args.queue == "*"
     for name in limits:
         if everywhere != (name in KEPT):
             whose = "a queue: name the queue" if everywhere else "the namespace: leave QUEUE out"
             raise Invalid(
-                f"--{name.replace('_', '-')} is a limit of {whose}, as in {program()} configure {'QUEUE ' if everywhere else ''}--{name} 1000"
+                f"--{name.replace('_', '-')} is a limit of {whose}, as in {program()} configure {'QUEUE ' if everywhere else ''}--{name.replace('_', '-')} …"
             )
     reports = (
         {"on_dead": None if args.on_dead == "none" else args.on_dead} if hasattr(args, "on_dead") else {}

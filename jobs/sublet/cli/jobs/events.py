@@ -21,7 +21,7 @@ from sublet.store.events import Cursor, EventPage, EventStream, JobEvent, cursor
 PAGE = 500
 WAIT = 15.0
 PAUSE = 0.5
-"""Seconds between two looks for a missing namespace, or at a server that does not answer."""
+"""Seconds between two checks for a missing namespace, or for a server that does not answer."""
 
 
 def events(args: Namespace) -> int:
@@ -47,7 +47,7 @@ async def _run(args: Namespace, settings: Settings) -> None:
 
 
 class Subscriber:
-    """Prints the changes of jobs' states that a command's arguments select."""
+    """Prints the changes of jobs' states that the arguments select."""
 
     def __init__(self, args: Namespace, settings: Settings) -> None:
         self._args, self._settings = args, settings
@@ -58,7 +58,7 @@ class Subscriber:
         self._is_away = False
 
     async def follow(self) -> None:
-        """Print events until cancelled; wait if Redis goes away. Raises Unavailable if it is away at the start."""
+        """Print events until cancelled; wait if Redis goes away. Raises Unavailable if Redis is away at the start."""
         after = await self._start()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""`sublet groups`: the groups of a queue, and their own settings."""
+"""`groups list` and `groups set`."""
 
 from argparse import Namespace
 from datetime import datetime
@@ -42,7 +42,7 @@ def _row(group: Group, now: datetime) -> list[Cell | str]:
 
 
 def set_group(args: Namespace) -> int:
-    """Change the given settings of a group, and print all."""
+    """Change given settings of a group; print all its settings."""
     given = rates({name: getattr(args, name) for name in OPTIONS if hasattr(args, name)})
     if not given:
         raise Invalid(
@@ -58,7 +58,7 @@ def set_group(args: Namespace) -> int:
 
 
 def rates(given: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with `rate` and `per` in place of each pair."""
+    """Return settings with `rate` and `per` in place of each pair; no rate removes `burst`, too."""
     found = dict(given)
     for kind in ("", "group_"):
         if f"{kind}rate" in given:

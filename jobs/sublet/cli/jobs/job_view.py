@@ -37,9 +37,7 @@ WIDE = 110
 
 
 def show_job(job: Job, now: datetime, detail: bool) -> None:
-    """Print a job with attempts and logs; `detail` adds stack traces, all log lines, and long values. Ages end
-    at `now`.
-    """
+    """Print a job with attempts and logs; `detail` adds stack traces, all log lines, and long values."""
     write(f"{paint(job.id, 'bold')}   {paint(job.state.value, STATE_COLOURS[job.state])}")
     whole = [_show_fact(name, clean(text), detail) for name, text in _facts(job, now)]
     if job.attempts:
@@ -155,7 +153,7 @@ def _short(text: str) -> str:
 
 
 def tries(job: JobSummary) -> str:
-    """How many of its tries the job has used. Attempts that were released used none."""
+    """Return how many of its tries the job has used, as `1 of 3`. A release used none."""
     return f"{max(0, job.max_attempts - job.tries_left)} of {job.max_attempts}"
 
 

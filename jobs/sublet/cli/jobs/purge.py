@@ -21,12 +21,12 @@ from sublet.protocol.person import acting_for
 
 BATCH = 100
 CANCELLED, TAKEN, REFUSED = "cancelled", "taken", "refused"
-"""Outcomes. A worker claimed a `taken` job, or another command changed it, since it was read."""
+"""Outcomes. A worker claimed a `taken` job, or another command changed it, since the count."""
 
 
 def purge(args: Namespace) -> int:
-    """Cancel the jobs that wait in a queue now, with --scheduled also those that are due later. Running jobs
-    stay. Raises NotFound for an unknown queue; JobsError if the user does not confirm; Invalid.
+    """Cancel the queued jobs of a queue, with --scheduled the scheduled ones, too. Running jobs stay. Raises
+    NotFound for an unknown queue; JobsError if the user does not confirm; Invalid.
     """
     settings = settings_of(args)
     with client_of(settings) as client:
@@ -136,7 +136,7 @@ async def _cancel_all(client: Client, jobs: Sequence[JobSummary], state: State) 
 
 
 async def cancel_waiting(client: Client, job: JobSummary, state: State) -> str:
-    """Cancel a job if it is in this state still, and return the outcome: a running one stays."""
+    """Cancel a job if it is still in this state; return the outcome."""
     if job.state is not state:
         return TAKEN
     try:

@@ -35,11 +35,11 @@ FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
 DEFAULT_QUEUE = "default"
 FILTERS = ("task", "tag", "group", "code", "worker", "since", "until")
 UNREAD = {"payload"}
-"""Fields of jobs that a list does not print: small payloads are read, large ones are not."""
+"""Fields that a list of jobs does not print: it does not read large payloads."""
 
 
 def get(args: Namespace) -> int:
-    """Print one job with its attempts. Raises NotFound."""
+    """Print one job with its attempts, by the end of its id. Raises NotFound."""
     with client_of(settings_of(args)) as client:
         job = _find(client, typed(args.id))
         if args.json:
@@ -199,9 +199,7 @@ def _queue_row(queue: Queue, now: datetime) -> list[Cell | str]:
 
 
 def stats(args: Namespace) -> int:
-    """Print the numbers of jobs per state, and of events since the namespace's creation; then the waiting
-    jobs that no worker runs.
-    """
+    """Print the numbers of jobs per state and of events in all, then the waiting jobs that no worker runs."""
     with client_of(settings_of(args)) as client:
         found = read(client, client.store.operations.stats(), args)
         missing = read(client, gaps(client.store.operations.bases))

@@ -82,7 +82,7 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
 @_sigterm_as_interrupt()
 def submit(args: Namespace) -> int:
-    """Submit one job and print its id, or with --wait its result."""
+    """Submit one job and print its id; with --wait, its result."""
     app = _app(args.app)
     settings = settings_for(args, app)
     payload = payload_of(text_of(args.payload))

@@ -1,4 +1,4 @@
-"""Check a job of `submit` against the catalogue."""
+"""Check a job of `submit` or `schedules add` against the catalogue."""
 
 import json
 import os
@@ -37,8 +37,8 @@ def policy_of(flag: str | None) -> str:
 def check_task(
     client: SyncClient, name: str, payload: bytes, policy: str, verb: str = "submit"
 ) -> CheckedTask:
-    """Return the task of a job. Raises Invalid for wrong arguments and for a misspelt name; not with the
-    policy `warn`; with `refuse` also for any unknown name. `verb` is the command, for the message.
+    """Return the task of a job. Raises Invalid for wrong arguments and for a misspelt name; with the policy
+    `refuse`, for any unknown name; with `warn`, never. `verb`: the command, for the message.
     """
     try:
         found = client.store.follow_existing(find(client.store.operations.bases[0], name))

@@ -38,7 +38,7 @@ OVERDUE = 5.0
 
 
 def doctor(args: Namespace) -> int:
-    """Print the findings, or --repair. Return 1 if one is bad. Raises Unavailable if a server is down."""
+    """Print the findings; --repair repairs instead. Return 1 if one is bad, or left. Raises Unavailable."""
     if args.repair:
         from sublet.cli.operations.repair import repair_namespace
 

@@ -31,7 +31,7 @@ def drop(args: Namespace) -> int:
             deleted = follow(forget(args.name, spread, _progress))
         except Changed:
             raise JobsError(
-                f"{args.name} was dropped by another process and created again since: nothing of the new one was deleted"
+                f"{args.name} was dropped by another process and created again since: nothing of the new one was deleted; to drop that, run the command again"
             ) from None
         finally:
             progress("")

@@ -51,9 +51,7 @@ class Kind(NamedTuple):
 
 
 def repair_namespace(args: Namespace) -> int:
-    """Repair a namespace. Return 1 if faults are left. Raises Unavailable, and JobsError if it does not
-    exist.
-    """
+    """Repair a namespace. Return 1 if faults are left. Raises Unavailable, and JobsError without a namespace."""
     with client_of(settings_of(args)) as client:
         order = keys.new_claim_id()
         _record(client, order)

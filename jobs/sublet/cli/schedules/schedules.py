@@ -1,4 +1,4 @@
-"""`schedules`: list, show, add, remove, pause, resume, run and sync."""
+"""`schedules`: list, show, add, remove, pause, resume, run and sync. They return 1 if a schedule was refused."""
 
 import os
 import shlex
@@ -131,7 +131,7 @@ def _recurrence(args: Namespace) -> Recurrence:
 
 
 def remove(args: Namespace) -> int:
-    """Delete schedules. Return 1 if one does not exist."""
+    """Delete schedules."""
 
     def call(client: SyncClient, name: str) -> dict[str, Any]:
         client.schedules.remove(name)
@@ -141,17 +141,17 @@ def remove(args: Namespace) -> int:
 
 
 def pause(args: Namespace) -> int:
-    """Pause schedules. Return 1 if one was refused."""
+    """Pause schedules: they submit no jobs."""
     return _for_each(args, lambda client, name: {"answer": client.schedules.pause(name)})
 
 
 def resume(args: Namespace) -> int:
-    """Resume paused schedules. Return 1 if one was refused."""
+    """Resume paused schedules."""
     return _for_each(args, lambda client, name: {"answer": client.schedules.resume(name)})
 
 
 def run(args: Namespace) -> int:
-    """Submit one job of each schedule now. Return 1 if one was refused."""
+    """Submit one job of each schedule now."""
     if args.id is not None and len(args.names) > 1:
         raise Invalid("--id is for one job: name one schedule")
 

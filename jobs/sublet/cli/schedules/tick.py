@@ -23,7 +23,7 @@ ALWAYS, SOMETIMES = ("reaped", "promoted", "pruned", "fired"), ("summoned", "unr
 
 
 def tick(args: Namespace) -> int:
-    """Do maintenance, fire schedules, summon workers; once or (--for) every --every; print the counts."""
+    """Do maintenance, fire schedules, summon workers; once or (--for) repeatedly; print the counts."""
     if args.every is not None and args.seconds is None:
         raise Invalid("--every needs --for: say how long to repeat, e.g. --for 55s --every 5s")
     before, told = TickSummary(), set[str]()
@@ -70,7 +70,7 @@ class LocalWorkers:
         self._own = DetachedInvoker(app, variables=variables)
 
     def invokers(self) -> "dict[str, Invoker]":
-        """Return what can start workers here, by kind."""
+        """Return the invokers that can start workers here, by kind."""
         from sublet.scaling.invokers import invokers_of
 
         return invokers_of() | {"process": self._own}

@@ -46,8 +46,7 @@ THREAD_GRACE = 0.25
 
 def work(args: Namespace) -> int:
     """Store the apps' schedules (unless --source); run a worker until a signal, empty queues (--drain), a
-    time or a number of jobs. Print a summary. Return
-    1 if --stall ended it.
+    time or a number of jobs. Print a summary. Return 1 if the worker stalled.
     """
     _check_arguments(args)
     _export_flags(args)

@@ -104,7 +104,7 @@ class EventPrinter:
         return as_json(entry)
 
     def _now(self) -> str:
-        """Formatted once per ms, in which a busy worker writes forty lines."""
+        """Formatted once per ms."""
         now = int(time.time() * 1000)
         if now != self._moment[0]:
             self._moment = now, rfc3339(now / 1000)

@@ -1,7 +1,4 @@
-"""Timeouts of attempts, and their limits without progress.
-
-One timer per job would cost as much as reading its arguments and writing its result.
-"""
+"""Timeouts of attempts, and their limits without progress."""
 
 import asyncio
 import time
