@@ -52,7 +52,7 @@ H = TypeVar("H", bound=Hook)
 F = TypeVar("F", bound=FailureHook)
 S = TypeVar("S", bound=Callable[..., Any])
 SubmitMiddleware = Callable[[Submission, str], AbstractContextManager[Submission]]
-"""A function of a job and a word: "send" in `Task.submit` and `submit_sync`, "create" in `Task.job`. It
+"""A function of a job and a word: "send" in `Task.submit`, "create" in `Task.job`. It
 returns a context manager whose value is the job to use instead."""
 _NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
 
@@ -194,7 +194,7 @@ class App(Connections):
         self.schedules = DeclaredSchedules(self.load)
         """The declared schedules, which `client.sync` stores."""
         self.submit_middleware: SubmitMiddleware | None = None
-        """Called for each `Task.submit` and `Task.job`; None: none."""
+        """Called for each `Task.submit` and `Task.job`; None: nothing is."""
         super().__init__((redis_url, namespace), settings, large_settings(large_payloads, large_above))
 
     def __repr__(self) -> str:
@@ -266,8 +266,8 @@ class App(Connections):
         """Declare a function as a task, with or without `Options`: `@app.task`, `@app.task(timeout=60)`.
 
         `name` is by default the function's name; `run` is "loop" for an async function, else "process". An
-        exception of a class in `discard_on` makes the job dead at once; with `retry_on`, so does one of no
-        class in it. Raises Invalid, e.g. for a name in use, an unknown option, or a parameter that cannot be
+        exception of a class in `discard_on` makes the job dead at once. With `retry_on`, so does any whose
+        class is not in it. Raises Invalid, e.g. for a name in use, an unknown option, or a parameter that cannot be
         passed by name."""
         if function is None:
             return lambda function: self.task(
@@ -322,8 +322,8 @@ class App(Connections):
         """Register `hook` and return it. Workers call it with the `Context` of each attempt, and run the attempt
         inside of the returned context manager; that of the first hook is outermost.
 
-        Async context managers are entered for async tasks only. Raises Invalid for a generator or coroutine
-        function."""
+        Async context managers are entered for async tasks only. Raises Invalid, e.g. for a generator
+        function without `@contextmanager`."""
         if not callable(hook) or any(is_it(hook) for is_it in _NO_MANAGERS):
             raise Invalid(
                 f"middleware {getattr(hook, '__name__', hook)!r}: give a function of a Context that returns a context manager, "

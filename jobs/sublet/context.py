@@ -255,7 +255,7 @@ class Context:
         return self._opened().wait_for(name, None if timeout is None else checked_delay(timeout))
 
     def open_with(self, opener: StepOpener) -> None:
-        """Open the steps with `opener`, if none is open."""
+        """Let `opener` open the steps, unless they are open."""
         self._opener = opener
 
     def _opened(self) -> Steps:
@@ -313,7 +313,7 @@ class Context:
             self.flush()
 
     def flush(self) -> None:
-        """Send the pending progress and log. A caller that gave `notify` calls this after it, and at the
+        """Send the pending progress and log. The context's owner calls this after each `notify`, and at the
         attempt's end.
         """
         if not self._unsent:

@@ -252,8 +252,8 @@ class Attempt(Frozen):
     claimed_at: Timestamp
     ended_at: Timestamp
     code: str
-    """How it ended: `completed`, a failure's code (an exception's name), lease_expired, timed_out, crashed,
-    cancelled, released or unknown_task.
+    """How it ended: `completed`, a failure's code (an exception's name, timed_out, crashed, lease_expired, …),
+    cancelled, released, suspended or unknown_task.
     """
     message: str = ""
     detail: str = ""
@@ -292,7 +292,7 @@ class JobSummary(Frozen):
     attempt: int = 0
     max_attempts: int = 3
     tries_left: int = 3
-    """How many tries are left. An operator's retry and a kept step give the job all `max_attempts` again."""
+    """How many tries are left, without that of a running attempt. A retry and a kept step renew all."""
     worker: str | None = None
     claimed_at: Timestamp | None = None
     heartbeat_at: Timestamp | None = None
@@ -332,7 +332,7 @@ class Job(JobSummary):
     """A job with all that Redis keeps of it, but the values of its steps."""
 
     awaits: str | None = None
-    """What a scheduled job waits for: `signal NAME`, `sleep NAME`, `upstream N` (jobs), `retry ID` (of a failed one); or None."""
+    """What a scheduled job waits for: `signal NAME`, `sleep NAME`, `upstream N` (jobs), `retry ID` (of a failed upstream); or None."""
     steps: tuple[KeptStep, ...] = ()
     """The job's kept steps, oldest first. Completion deletes them."""
     checkpoint: Any = None

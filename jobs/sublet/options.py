@@ -32,8 +32,8 @@ OnConflict = Literal["replace", "cancel_running"]
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The wait before a failed job is tried again: a random 50 to 100 % of `first` seconds after the first
-    failure, of `factor` times as much after each further one, and of at most `cap` seconds.
+    """The wait before a failed job is tried again: a random 50 to 100 % of a limit. That is `first` seconds
+    after the first failure, `factor` times as much after each further one, up to `cap` seconds.
     """
 
     first: float = 1.0
@@ -57,7 +57,7 @@ class Options:
     and returns that job, unless `debounce` or `on_conflict` is set.
     """
     window: Seconds | None = None
-    """How many seconds from the submit on the key is in use, even if the job ends; None: until the job has ended."""
+    """For how many seconds from the submit the key is in use, whether or not the job ends; None: until it ends."""
     debounce: Seconds | None = None
     """With a key: the job runs so many seconds after the last of several submits, with the last arguments."""
     at_most: Seconds | None = None
@@ -75,22 +75,18 @@ class Options:
     limit.
     """
     retention: Seconds = 86_400.0
-    """How many seconds a completed job is kept, at least 60. Dead and cancelled jobs are kept for at least 14
-    days.
-    """
+    """How many seconds a completed job is kept, at least 60; a dead or cancelled one at least 14 days."""
     backoff: Backoff | float = Backoff()
-    """The wait after a failure; a number of seconds instead of a `Backoff` is used after every failure."""
+    """The wait after a failure. A number of seconds is the limit (see `Backoff`) after every failure."""
     keep_payload: bool = False
     """Keep the payload of a completed job, so that it can be submitted again. Else completion deletes it."""
     durability: Durability | None = None
-    """`none`, `replicated` or `fsync`: the confirmation that the submit waits for. None: the value of
-    SUBLET_DURABILITY.
-    """
+    """The confirmation that the submit waits for: `none`, `replicated` or `fsync`. None: that of the settings."""
     tags: Sequence[str] = ()
     """Up to 5 labels by which jobs can be found: `("tenant:acme", "import")`."""
     group: str | Callable[..., str] | None = None
-    """The group of the job within its queue, such as a tenant's name; or a function that returns it from some
-    of the task's arguments, by their names: `lambda tenant: tenant`.
+    """The group of the job within its queue, such as a tenant's name; or a function that returns it from
+    the task's arguments of the same names: `lambda tenant: tenant`.
     """
     cost: int | Callable[..., int] = 1
     """How many tokens of the queue's and the group's rate each start uses; or a function, as for `group`."""

@@ -404,7 +404,8 @@ def test_missing_jobs_are_reported_until_the_queues_are_recounted(own, shell):
 def test_a_missing_namespace_is_not_repaired(own, shell):
     there = shell.env["SUBLET_NAMESPACE"]
     shell.ok("submit", "add", SUBLET_NAMESPACE=f"{there}:0")
-    assert shell.no(1, "doctor", "--repair") == f"there is no namespace {there}: nothing was checked"
+    said = f"there is no namespace {there}: nothing was checked; check --namespace and --redis-url"
+    assert shell.no(1, "doctor", "--repair") == said
     assert not own.exists(keys.base(there))
 
 

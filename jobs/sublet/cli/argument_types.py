@@ -102,11 +102,11 @@ def text_of(source: str) -> bytes | str:
         with open(source[1:], "rb") as file:
             return file.read()
     except OSError as error:
-        raise Invalid(f"cannot read {source[1:]}: {error.strerror}") from None
+        raise Invalid(f"cannot read {source[1:]}: {error.strerror}; check the path after @") from None
 
 
 def json_value(source: str) -> Any:
-    """Parse a JSON value, given as for `text_of`. Raises Invalid for an unreadable file."""
+    """Parse a JSON value: the text itself, stdin (`-`) or a file (`@FILE`)."""
     text = text_of(source)
     try:
         return json.loads(text)
@@ -139,7 +139,7 @@ def port(text: str) -> int:
 
 
 def integer_up_to(largest: int, reason: str) -> Callable[[str], int]:
-    """Return a parser of whole numbers from 1 to `largest`; `reason`, why not more, ends its error."""
+    """Return a parser of whole numbers from 1 to `largest`; its error ends with the `reason` why not more."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"\d{1,18}", text) or not 1 <= int(text) <= largest:
@@ -150,7 +150,7 @@ def integer_up_to(largest: int, reason: str) -> Callable[[str], int]:
 
 
 def optional_rate(text: str) -> tuple[int, float] | None:
-    """Parse 60/1m, tokens in a duration; None for `none`, no rate."""
+    """Parse 60/1m into tokens and seconds; None for `none`, no rate."""
     if text == "none":
         return None
     number, slash, span = text.partition("/")

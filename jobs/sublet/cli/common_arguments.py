@@ -53,7 +53,7 @@ def apps(parser: CommandParser) -> None:
 
 
 def seconds(parser: CommandParser, example: str, about: str) -> None:
-    """Add the option --for, a duration above 0, whose value is `seconds` (default: None)."""
+    """Add the option --for, a duration above 0, as `seconds` (None if absent)."""
     parser.option(
         "--for",
         metavar=example,
@@ -76,7 +76,7 @@ def payload(parser: CommandParser) -> None:
 
 
 def check_tasks(parser: CommandParser, about: str) -> None:
-    """Add --check-tasks, None by default."""
+    """Add --check-tasks: refuse, warn, off (None if absent)."""
     parser.option(
         "--check-tasks",
         metavar="HOW",

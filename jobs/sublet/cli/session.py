@@ -1,4 +1,4 @@
-"""A command's settings and its client for Redis."""
+"""A command's settings and Redis client."""
 
 import os
 from argparse import Namespace
@@ -36,7 +36,7 @@ def settings_for(args: Namespace, app: "App | None") -> Settings:
 
 
 def client_of(settings: Settings) -> SyncClient:
-    """Return a client to close, which connects at first use. Raises Invalid for an invalid URL."""
+    """Return a client, which connects at first use; the caller closes it. Raises Invalid for an invalid URL."""
     check(settings)
     return SyncClient(settings)
 

@@ -93,17 +93,17 @@ class Capacity:
 
     @property
     def has_free_child(self) -> bool:
-        """Whether a child process is free for another job."""
+        """Whether a child process is free."""
         return self.processes + self.lent_children > self.running_in_children + self.reserved_children
 
     @property
     def lent(self) -> int:
-        """How many jobs more than slots may run, because as many running ones wait for other jobs."""
+        """How many jobs more than `slots` may run, because as many running ones wait for other jobs."""
         return min(self.waiting, self.slots)
 
     @property
     def lent_children(self) -> int:
-        """The same for child processes."""
+        """How many child processes more than `processes` may run, because jobs in as many wait for other jobs."""
         return min(self.waiting_in_children, self.processes)
 
     @property
@@ -129,7 +129,7 @@ class Capacity:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the worker has started as many jobs as it may (`max_jobs`)."""
+        """Whether the worker has started `max_jobs` jobs."""
         return self.max_jobs is not None and self.started >= self.max_jobs
 
     def job_started(self, in_child: bool) -> None:

@@ -16,7 +16,7 @@ from sublet.worker.state import WorkerState
 
 LOOPS = 2
 AWAITED_SECONDS = 1.0
-"""Most seconds between two claims of a draining worker while a task of it waits for another job."""
+"""Most seconds between two claims of a worker with `drain` while a task of it waits for another job."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class WorkerConfig:
     long. None: no limit.
     """
     blocked: float | None = None
-    """Without `stall`: the process exits with code 1 if a task blocks the event loop for so many seconds."""
+    """Without `stall`: the process exits with code 1 if a task blocks the event loop for so many seconds. None: never."""
     limits: Limits = NO_LIMITS
     """Memory, CPU time and number of jobs of each child process."""
     commands: bool = False
@@ -42,9 +42,9 @@ class WorkerConfig:
     worker_id: str = ""
     """The worker identity, an exclusive name: this worker takes over the leases of its previous holder."""
     pool: str = ""
-    """The pool of the worker. The pool counts it if it serves all the pool's queues. "": no pool."""
+    """The worker's pool, which counts the worker if it serves all the pool's queues. "": no pool."""
     summons: str = ""
-    """The id of the invocation that started this worker for its pool; "" if none did."""
+    """The id of the summons for which this worker was started; "" if none."""
 
 
 DEFAULTS = WorkerConfig()

@@ -15,8 +15,8 @@ ASK_EVERY = 1.0
 class Linger:
     """How long a worker waits for more jobs: `seconds`; then it leaves if `may_leave` returns True.
 
-    The end of a job restarts the wait, but not in a pool: if that is too large, each worker gets jobs
-    sometimes.
+    The end of a job restarts the wait, but not in a pool: a pool that is too large would never
+    shrink.
     """
 
     def __init__(

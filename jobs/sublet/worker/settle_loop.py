@@ -11,7 +11,7 @@ from sublet.store.source import JobSource
 
 RETRY_AFTER = 0.5
 FULL_BATCH = 50
-"""So many outcomes are sent even while others are under way; fewer wait for their answer."""
+"""So many outcomes are sent even while earlier ones lack an answer; fewer wait for it."""
 
 Settled = Callable[[Attempt, Ending, str], None]
 """Called with each attempt whose outcome was sent, the outcome, and the answer: the job's new state, or a

@@ -18,7 +18,7 @@ _LOST = ("LEASE_LOST", "NOT_FOUND")
 @dataclass
 class Summary:
     """What a worker did in one run: accepted outcomes by kind (`cancelled`: stopped on request), `refused` ones
-    (lease lost, or job deleted), and its seconds.
+    (lease lost, or job deleted), and its `seconds`.
     """
 
     completed: int = 0

@@ -263,7 +263,9 @@ def _write(folder: Path, new: list[File]) -> None:
         remains = (
             f"; could not be removed again: {', '.join(map(str, left))}" if left else "; nothing was written"
         )
-        raise JobsError(f"{at} cannot be written: {error.strerror}{remains}") from None
+        raise JobsError(
+            f"{at} cannot be written: {error.strerror}{remains}; check its rights and space, or give --to another folder"
+        ) from None
 
 
 def _remove_written(made: list[Path]) -> list[Path]:

@@ -37,7 +37,7 @@ def commands(readme: str) -> list[str]:
 
 
 def job_of(app: str, folder: Path) -> Job:
-    """Return an example job of the app, which another process loads. What is not found is that of UNKNOWN."""
+    """Return an example job of the app, which another process loads. Missing parts are those of UNKNOWN."""
     from sublet.devtools.platform.app_source import inspect_app
 
     try:

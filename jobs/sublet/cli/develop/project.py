@@ -29,7 +29,7 @@ def demo(args: Namespace) -> int:
 
 
 def test(args: Namespace) -> NoReturn:
-    """Replace this process by pytest on the checkout's tests, without SUBLET_ variables except KEPT.
+    """Replace this process by pytest on the checkout's tests, without SUBLET_ variables except SUBLET_TEST_….
     Raises Invalid.
     """
     if not is_checkout():

@@ -58,7 +58,7 @@ def set_group(args: Namespace) -> int:
 
 
 def rates(given: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with `rate` and `per` in place of each pair; no rate removes `burst`, too."""
+    """Return settings with each pair `rate` split into `rate` and `per`; `none` also removes the burst."""
     found = dict(given)
     for kind in ("", "group_"):
         if f"{kind}rate" in given:

@@ -26,7 +26,7 @@ ENDINGS = {
     "released": "released; the try did not count",
     "suspended": "the task waits; the try did not count",
     "unknown_task": "released: the worker's app has no such task",
-    "cancelled": "an operator cancelled it",
+    "cancelled": "cancelled on request",
 }
 """An attempt's code → the text to show if the attempt lacks a message."""
 

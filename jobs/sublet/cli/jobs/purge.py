@@ -21,7 +21,7 @@ from sublet.protocol.person import acting_for
 
 BATCH = 100
 CANCELLED, TAKEN, REFUSED = "cancelled", "taken", "refused"
-"""Outcomes. A worker claimed a `taken` job, or another command changed it, since the count."""
+"""Outcomes. A worker claimed a `taken` job, or another command changed it, since the count. Redis refused others."""
 
 
 def purge(args: Namespace) -> int:

@@ -35,11 +35,11 @@ FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
 DEFAULT_QUEUE = "default"
 FILTERS = ("task", "tag", "group", "code", "worker", "since", "until")
 UNREAD = {"payload"}
-"""Fields that a list of jobs does not print: it does not read large payloads."""
+"""Fields that lists do not print: they do not read large payloads."""
 
 
 def get(args: Namespace) -> int:
-    """Print one job with its attempts, by the end of its id. Raises NotFound."""
+    """Print one job with its attempts, by its id or the id's end. Raises NotFound."""
     with client_of(settings_of(args)) as client:
         job = _find(client, typed(args.id))
         if args.json:

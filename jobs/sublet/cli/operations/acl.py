@@ -258,7 +258,7 @@ def _write(path: str, lines: Sequence[str]) -> None:
             f"{path} exists already, and its passwords may be in use: move it away first"
         ) from None
     except OSError as error:
-        raise JobsError(f"{path} cannot be written: {error.strerror}") from None
+        raise JobsError(f"{path} cannot be written: {error.strerror}; give --to another file") from None
 
 
 def _url(settings: Settings, name: str, secret: str) -> str:

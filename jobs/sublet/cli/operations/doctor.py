@@ -38,7 +38,7 @@ OVERDUE = 5.0
 
 
 def doctor(args: Namespace) -> int:
-    """Print the findings; --repair repairs instead. Return 1 if one is bad, or left. Raises Unavailable."""
+    """Print the findings, or --repair the data. Return 1 if a finding is bad or a fault left. Raises Unavailable."""
     if args.repair:
         from sublet.cli.operations.repair import repair_namespace
 

@@ -25,7 +25,9 @@ def drop(args: Namespace) -> int:
         spread = follow(widest(args.name, settings.partitions)) if many else 0
         content = follow(contents(args.name, spread))
         if not content.keys:
-            raise JobsError(f"there is no namespace {args.name}: nothing was deleted")
+            raise JobsError(
+                f"there is no namespace {args.name}: nothing was deleted; check the name and --redis-url"
+            )
         _confirm(args, content)
         try:
             deleted = follow(forget(args.name, spread, _progress))

@@ -51,7 +51,7 @@ class Kind(NamedTuple):
 
 
 def repair_namespace(args: Namespace) -> int:
-    """Repair a namespace. Return 1 if faults are left. Raises Unavailable, and JobsError without a namespace."""
+    """Repair a namespace. Return 1 if faults are left. Raises Unavailable, and JobsError if the namespace does not exist."""
     with client_of(settings_of(args)) as client:
         order = keys.new_claim_id()
         _record(client, order)
@@ -67,7 +67,9 @@ def repair_namespace(args: Namespace) -> int:
             or counted
             or any(store.transport.run(reads.layout(base)) for base in store.operations.bases)
         ):
-            raise JobsError(f"there is no namespace {store.settings.namespace}: nothing was checked")
+            raise JobsError(
+                f"there is no namespace {store.settings.namespace}: nothing was checked; check --namespace and --redis-url"
+            )
     done = [each for each in _kinds([*mended, *counted]) if each.kind in REPAIRS]
     left = _kinds([*seen.faults, *(fault for fault in counted if fault.found in UNREPAIRED)])
     lost = len({fault.key for fault in mended if fault.is_lost})

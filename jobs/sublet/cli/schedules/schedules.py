@@ -1,4 +1,4 @@
-"""`schedules`: list, show, add, remove, pause, resume, run and sync. They return 1 if a schedule was refused."""
+"""`schedules`: list, show, add, sync; remove, pause, resume and run return 1 if one was refused."""
 
 import os
 import shlex

@@ -88,7 +88,7 @@ def _failure(pool: Pool, now: datetime) -> Cell:
 
 
 def set_pool(args: Namespace) -> int:
-    """Create a pool, or change the given options of one. Retries if others change it meanwhile."""
+    """Create a pool, or change the given options of one. Tries again if it changed meanwhile."""
     given = {name: getattr(args, name) for name in OPTIONS if hasattr(args, name)}
     if "queues" in given:
         given["queues"] = tuple(given["queues"])

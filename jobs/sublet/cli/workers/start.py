@@ -31,7 +31,7 @@ class Start:
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def connect(self, source: JobSource) -> float:
-        """Wait until the source answers; return how many seconds. Raises Unavailable after --wait or --for."""
+        """Wait until the source answers; return the seconds waited. Raises Unavailable after --wait or --for."""
         on_signals(self.stopped.set)
         limits = [seconds for seconds in (self.args.wait, self.args.seconds) if seconds is not None]
         warnings, waited = await until_ready(

@@ -1,4 +1,4 @@
-"""The limit of a worker of which no job ends."""
+"""The stall of a worker."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from sublet.worker.capacity import Capacity
 
 
 class Progress:
-    """When the worker's last job ended, by `time.monotonic`; `watch` calls `give_up` with the reason when none ends."""
+    """Watches for a worker of which no job ends, and then calls `give_up` with the reason."""
 
     def __init__(
         self, attempts: Collection[Attempt], capacity: Capacity, give_up: Callable[[str], None]
@@ -18,15 +18,15 @@ class Progress:
         self.since = time.monotonic()
         """Start of the time that counts as a stall, while jobs run."""
         self.ended_at = 0.0
-        """0: no job has ended."""
+        """When the last job ended (`time.monotonic`); 0: none has."""
 
     def job_starts(self) -> None:
-        """Call before the job is counted as running: idle time is no stall."""
+        """Call before a job counts as running: idle time is no stall."""
         if not self._capacity.running:
             self.since = time.monotonic()
 
     def job_ended(self) -> None:
-        """Begin the time anew."""
+        """Begin the time anew at a job's end."""
         self.since = self.ended_at = time.monotonic()
 
     async def watch(self, stall: float) -> None:
