@@ -139,7 +139,7 @@ class Registration:
         if not self._is_replaced:
             self._is_replaced = True
             log.warning(
-                "another worker registered with this worker's %s: this worker drains",
+                "another worker registered with this worker's %s: this worker drains; give each worker its own",
                 "identity (SUBLET_WORKER_ID)" if self._worker_id else "name",
             )
 

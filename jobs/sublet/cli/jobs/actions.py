@@ -40,7 +40,7 @@ def cancel(args: Namespace) -> int:
 def retry(args: Namespace) -> int:
     """Queue dead or cancelled jobs again, with all their tries."""
     if args.anew and bulk.given(args):
-        raise Invalid("--anew: name the jobs by their ids")
+        raise Invalid("--anew: name the jobs by their ids, not by a filter")
     return _for_each("retry", args, **({"anew": True} if args.anew else {}))
 
 

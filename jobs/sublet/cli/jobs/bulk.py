@@ -65,7 +65,9 @@ def _confirm(verb: str, args: Namespace, found: int) -> None:
     if not sys.stdin.isatty():
         raise JobsError(f"{jobs}, but there is no terminal to confirm on: add --yes to {program()} {verb}")
     if ask(f"{jobs}. Type {found} to confirm: ").replace(",", "") != str(found):
-        raise JobsError(f"the typed number is not {found}: nothing was done")
+        raise JobsError(
+            f"the typed number is not {found}: nothing was done; run the command again to confirm"
+        )
 
 
 def _give(

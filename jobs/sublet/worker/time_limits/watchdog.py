@@ -50,7 +50,10 @@ class Watchdog:
             now = time.monotonic()
             # This thread was late too: the loop is not to blame.
             if now - self._checked > BLOCKED_AFTER:
-                log.warning("this process was stopped, or starved of CPU, for %.1f s", now - self._checked)
+                log.warning(
+                    "this process was stopped, or starved of CPU, for %.1f s: if that recurs, give it more CPU",
+                    now - self._checked,
+                )
                 self._turned = now
             self._checked = now
             self._check(now - self._turned)
