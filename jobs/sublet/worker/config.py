@@ -32,7 +32,9 @@ class WorkerConfig:
     long. None: no limit.
     """
     blocked: float | None = None
-    """Without `stall`: the process exits with code 1 if a task blocks the event loop for so many seconds. None: never."""
+    """Without `stall`: the process exits with code 1 if a task blocks the event loop for so many seconds.
+    None: never.
+    """
     limits: Limits = NO_LIMITS
     """Memory, CPU time and number of jobs of each child process."""
     commands: bool = False

@@ -51,7 +51,9 @@ class Kind(NamedTuple):
 
 
 def repair_namespace(args: Namespace) -> int:
-    """Repair a namespace. Return 1 if faults are left. Raises Unavailable, and JobsError if the namespace does not exist."""
+    """Repair a namespace. Return 1 if faults are left. Raises Unavailable, and JobsError if the namespace does
+    not exist.
+    """
     with client_of(settings_of(args)) as client:
         order = keys.new_claim_id()
         _record(client, order)

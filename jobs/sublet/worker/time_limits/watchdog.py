@@ -20,7 +20,9 @@ Name = Callable[["asyncio.Task[Any] | None"], str]
 
 
 class Watchdog:
-    """Logs when the event loop is blocked; after `stall` seconds of that (None: never), ends the process with exit code 1."""
+    """Logs when the event loop is blocked; after `stall` seconds of that (None: never), ends the process with
+    exit code 1.
+    """
 
     def __init__(self, name: Name, stall: float | None = None) -> None:
         self._name, self._stall = name, stall
