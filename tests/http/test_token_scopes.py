@@ -263,7 +263,7 @@ async def test_a_claim_takes_from_the_tokens_queues_and_patterns_within_them(cor
         assert answer.status == (204 if may else 403)
     if not may:
         assert answer.json()["detail"] == (
-            f"the token of out is limited to the queues else-*, elsewhere, which do not include {entry}"
+            f"the token of out is limited to the queues else-*, elsewhere, which do not include {entry}: use one of these, or another token"
         )
 
 

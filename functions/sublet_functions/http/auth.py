@@ -1,4 +1,4 @@
-"""Authentication and roles: bearer tokens, of which only digests stay in memory."""
+"""Bearer tokens, of whose secrets only digests are kept here, and their roles."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +(\S+) *")
 
 
 class Role(StrEnum):
-    """Roles that a token may have."""
+    """The roles of tokens."""
 
     SUBMIT = "submit"
-    """May submit jobs."""
+    """May submit jobs, send signals, and read the catalogue of tasks."""
     WORK = "work"
-    """May do all that a worker does."""
+    """May claim and settle jobs, run workers, and publish tasks."""
     READ = "read"
-    """May read everything but payloads, results, checkpoints, and the tokens of leases."""
+    """May read everything but the audit, leases' tokens, payloads, results and checkpoints."""
     PAYLOADS = "payloads"
-    """May read payloads, results and checkpoints, besides what `read` allows."""
+    """May also read payloads, results and checkpoints; requires `read`."""
     METRICS = "metrics"
-    """May read the numbers of queues, no jobs."""
+    """May read statistics and queues, but no jobs."""
     ADMIN = "admin"
     """May do everything."""
     TICK = "tick"
@@ -56,14 +56,16 @@ SEE_PAYLOADS = frozenset({Role.PAYLOADS, Role.SUBMIT, Role.WORK, Role.ADMIN})
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated client: the name of its token and its roles."""
+    """A request's client: its name, usually that of its token, and its roles."""
 
     name: str
     roles: frozenset[Role]
     scope: Scope | None = None
     """The queues that this client may use; None: all of them, and what belongs to no queue."""
     prefix: str = field(init=False, compare=False)
-    """What precedes its workers' names, so that no other token has them; empty for an admin of all queues."""
+    """The beginning of the client's workers' names in Redis: no other token's have it. Empty for an admin of
+    all queues.
+    """
 
     def __post_init__(self) -> None:
         is_free = Role.ADMIN in self.roles and self.scope is None
@@ -71,7 +73,7 @@ class Principal:
 
     @property
     def sees_payloads(self) -> bool:
-        """Whether this client may read payloads, results and checkpoints."""
+        """Whether jobs that this client reads have payloads, results and checkpoints."""
         return bool(self.roles & SEE_PAYLOADS)
 
     def check(self, *entries: str) -> None:
@@ -80,11 +82,11 @@ class Principal:
         if outside:
             raise Problem(
                 "forbidden",
-                f"the token of {self.name} is limited to the queues {self.scope}, which do not include {outside[0]}",
+                f"the token of {self.name} is limited to the queues {self.scope}, which do not include {outside[0]}: use one of these, or another token",
             )
 
     def stored(self, name: str) -> str:
-        """Return how a name of its worker is stored. Raises Problem if that is too long."""
+        """Return a worker's name as Redis has it, `prefix` in front. Raises Problem for over 128 characters."""
         made = name if name == self.name or name.startswith(self.prefix) else self.prefix + name
         if len(made) > NAME_MAX:
             raise Problem(
@@ -94,14 +96,14 @@ class Principal:
         return made
 
     def own(self, name: str) -> str:
-        """Return a stored worker name as its client wrote it, without the token's prefix."""
+        """Return a stored worker name without `prefix`, as its client wrote it."""
         return name.removeprefix(self.prefix)
 
 
 LOCAL = Principal("anyone", frozenset({Role.ADMIN}))
 NAME_MAX = 128
 OPENABLE = (Role.TICK, Role.SUBMIT)
-"""Roles that SUBLET_OPEN may give to clients without a token, for CloudEvents at `POST /tick` and `POST /jobs`."""
+"""Roles that SUBLET_OPEN may give to CloudEvents without a token, at `POST /tick` and `POST /jobs`."""
 
 _PROXY_HEADERS = (
     "forwarded",
@@ -115,7 +117,7 @@ _Known = tuple[tuple[bytes, Principal], ...]
 
 
 class Tokens:
-    """The valid tokens. If there are none, every client on this machine has all roles.
+    """The valid tokens. Without any, and without `open_for`, every client on this machine has all roles.
 
     `open_for`: roles of clients without a token that send CloudEvents, for servers that only a platform's
     network can reach. A changed token file is read again; while it is missing or invalid, the last tokens
@@ -130,9 +132,9 @@ class Tokens:
 
     @classmethod
     def read(cls, file: str | None = None) -> Tokens:
-        """Read the tokens in SUBLET_TOKENS and in `file` or SUBLET_TOKENS_FILE, and SUBLET_OPEN.
+        """Make Tokens from SUBLET_TOKENS, SUBLET_OPEN and a file: `file`, else that of SUBLET_TOKENS_FILE.
 
-        Raises Invalid, which locates the error without a secret.
+        Raises Invalid, without a secret in the message.
         """
         return cls(
             environment().get("SUBLET_TOKENS", ""),
@@ -151,7 +153,7 @@ class Tokens:
 
     @property
     def needed(self) -> bool:
-        """Whether clients need a token. A changed token file cannot end this."""
+        """Whether clients need a token. Deleting all tokens in the file does not end this."""
         return bool(self._known or self.open_roles)
 
     def principal(self, authorization: str | None) -> Principal | None:
@@ -170,14 +172,13 @@ class Tokens:
         return found if bearer else None
 
     def open_principal(self, roles: frozenset[Role]) -> Principal | None:
-        """Return the client for a request without a token; None unless one of these roles needs none."""
+        """Return the client for a request without a token if SUBLET_OPEN has one of these roles, else None."""
         return Principal("open", self.open_roles) if self.open_roles & roles else None
 
     def untrusted_reason(self, headers: Mapping[str, str]) -> str:
-        """Return why a server without tokens must refuse a request, as text; empty if it may answer.
+        """Return why a server without tokens must refuse a request; empty if it may answer, or has tokens.
 
-        A web page in a browser on this machine can send requests here: their headers show it. `Host` shows a
-        name that an attacker let resolve to 127.0.0.1 (DNS rebinding).
+        The headers show requests of web pages in a browser on this machine, also after DNS rebinding.
         """
         if self.needed:
             return ""

@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 BODY_MAX = 1024 * 1024
 BATCH_BODY_MAX = 8 * 1024 * 1024
 LARGE = 8 * 1024
-"""A body of so many bytes waits in a queue to be parsed; smaller ones take less than a millisecond."""
+"""A body of so many bytes or more waits in a queue to be parsed; smaller ones take less than a millisecond."""
 QUEUE_SECONDS = 10.0
 SHORT = 0.001
-"""If parsing took less CPU time (seconds), the queue's next body starts at once."""
+"""If parsing took less CPU time than this (seconds), the queue's next body starts at once."""
 LONG = 0.01
-"""If parsing took more CPU time (seconds), other requests have as much before the next body."""
+"""If parsing took more CPU time than this (seconds), other requests get as much before the next body."""
 CHECK_SECONDS = 0.002
 
 EVENT_MEDIA_TYPE = "application/cloudevents"
@@ -51,7 +51,7 @@ class BodyStream(Protocol):
         ...
 
     async def readany(self) -> bytes:
-        """Wait for the next bytes; empty at the end."""
+        """Wait for the next bytes and return them; empty at the end."""
         ...
 
 
@@ -74,7 +74,7 @@ class BodyReader:
         """Read the whole body, of at most `most` bytes. `send_continue` is called for `Expect: 100-continue`.
 
         Raises Problem for a body that is too large, too slow or cut off, and if all unfinished bodies
-        exceed `Limits.held`.
+        together exceed `Limits.held`.
         """
         if stream.is_eof():
             whole = stream.read_nowait()
@@ -130,10 +130,10 @@ def _too_large(most: int) -> Problem:
 
 
 class BodyQueues:
-    """Queues of large bodies to parse, because parsing one blocks the event loop for up to 0.5 s.
+    """Queues of large bodies, because parsing one blocks the event loop for up to 0.5 s.
 
-    There is a queue for each token's name, and one for requests without a token. Between two bodies of a
-    queue, other requests get CPU time.
+    Each token's name has a queue, and another for its heartbeats. Between two bodies of a queue, other
+    requests get CPU time.
     """
 
     def __init__(self, most: int = 0, share: int = 0) -> None:
@@ -145,11 +145,11 @@ class BodyQueues:
         self._waiting = 0
 
     def enter(self, name: str, read: Read) -> QueuedBody:
-        """Return a context manager for one body, which waits in the queue `name` if it is large."""
+        """Return a context manager that reads one body; a large one waits in the queue `name`."""
         return QueuedBody(self, name, read)
 
     def count(self, name: str, size: int) -> None:
-        """Add `size` bytes to the unfinished bodies of a name. Raises Problem if they are too many."""
+        """Add `size` bytes (or subtract) to the unfinished bodies of a name. Raises Problem for too many."""
         total = self._arriving.get(name, 0) + size
         self._arriving[name] = total
         if not total:
@@ -158,7 +158,8 @@ class BodyQueues:
             raise Problem("busy", "too many large bodies of this token are arriving: send fewer at a time")
 
     async def wait(self, name: str, size: int) -> _Queue:
-        """Wait in the queue `name` until a body of `size` bytes may be parsed; return the queue.
+        """Wait until a body of `size` bytes may be parsed; return the queue `name`, which the caller must
+        `leave`.
 
         Raises Problem if too many bytes wait, or after 10 s.
         """
@@ -201,7 +202,7 @@ class QueuedBody:
         return self.read
 
     async def read(self, most: int, count: Count | None = None, /) -> bytes:
-        """Read the whole body; a large one then waits in its queue. Raises Problem."""
+        """Return the whole body; a large one first waits in its queue. Raises Problem."""
         raw = await self._read(most, count or partial(self._queues.count, self._name))
         if len(raw) >= LARGE and self._queue is None:
             self._queue = await self._queues.wait(self._name, len(raw))
@@ -246,7 +247,7 @@ class _Queue:
 
 
 def media_type(headers: Mapping[str, str]) -> str:
-    """Return a body's media type, in lower case, without parameters."""
+    """Return a body's media type, lower-case, without parameters; empty if unknown."""
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -292,15 +293,15 @@ def _check_media_type(header: str) -> None:
 
 
 def stored_json(value: Any, most: int, *where: str | int) -> bytes:
-    """Encode a value as JSON, to be stored. Raises Problem if it has over `most` bytes, or is NaN or
-    infinite; `where`: its place in the request, for the message.
+    """Encode a value as JSON, to be stored. Raises Problem for over `most` bytes, numbers that are not
+    finite, and invalid Unicode; `where`: its place in the request.
     """
     try:
         text = _JSON.encode(value).encode()
     except (ValueError, RecursionError) as error:
         raise Problem(
             "invalid",
-            f"{where[-1]}: use finite numbers and valid Unicode ({error})",
+            f"{where[-1]}: use finite numbers, valid Unicode and less nesting ({error})",
             errors=[invalid_value(str(error), *where)],
         ) from None
     if len(text) > most:

@@ -1,4 +1,4 @@
-"""Read CloudEvents 1.0 from HTTP requests, in both modes. Messages have no values."""
+"""Read CloudEvents 1.0 from HTTP requests, structured or binary. Messages quote no values."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ from sublet_functions.http.response import JSON
 
 STRUCTURED = "application/cloudevents+json"
 ACCEPTED = 202
-"""The status for an accepted event. Others, and bodies, mean replies in Knative."""
+"""The status for an accepted event. Knative treats others, and bodies, as replies."""
 VERSION = "1.0"
 VALUE_MAX = 2048
 ATTRIBUTES_MAX = 64
@@ -68,7 +68,7 @@ Attribute = str | int | bool
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A valid CloudEvent. `form` has its attributes and data by name."""
+    """A valid CloudEvent. `form`: its attributes, and `data` or `data_base64`."""
 
     form: Mapping[str, Any] = field(repr=False)
 
@@ -106,7 +106,7 @@ async def read_event(request: Request, most: int) -> Event:
 def _structured(raw: bytes) -> Event:
     parsed = _parsed(raw, "the event")
     if not isinstance(parsed, dict):
-        raise Problem("invalid", "the event is not a JSON object, as structured mode requires")
+        raise Problem("invalid", "the event is not a JSON object: send one, as structured mode requires")
     # null means missing
     form = {name: value for name, value in parsed.items() if value is not None or name == "data"}
     data = {name: form.pop(name) for name in ("data", "data_base64") if name in form}
@@ -115,7 +115,11 @@ def _structured(raw: bytes) -> Event:
             "invalid", "the event has both data and data_base64: send one", errors=[_error("data_base64")]
         )
     if "data_base64" in data and not _is_base64(data["data_base64"]):
-        raise Problem("invalid", "data_base64 is not valid base64", errors=[_error("data_base64")])
+        raise Problem(
+            "invalid",
+            "data_base64 is not valid base64: encode the data again, without line breaks",
+            errors=[_error("data_base64")],
+        )
     _check(form)
     return Event(form | data)
 

@@ -12,7 +12,7 @@ class Limits:
     line: int = 8192
     """Most bytes of the URL in a request line."""
     field: int = 8190
-    """Most bytes of one header; another number than `line`, by which aiohttp's errors are told apart."""
+    """Most bytes of one header. It must differ from `line`: that distinguishes aiohttp's errors."""
     headers: int = 100
     """Most header lines of a request."""
     head: int = 32 * 1024
@@ -24,10 +24,10 @@ class Limits:
     body_seconds: float = 10.0
     """Most seconds until the whole body has arrived."""
     idle_seconds: float = 75.0
-    """Most seconds between two requests on a connection, more than the 60 s after which gateways drop theirs."""
+    """Most seconds between two requests on a connection, more than the 60 s of common gateways."""
     send_seconds: float = 30.0
-    """Most seconds until the client has taken a response, or one piece of a stream."""
+    """Most seconds until the client has received a response, or one piece of a stream."""
     linger_seconds: float = 1.0
-    """Seconds that a connection stays half open after its last response, so that the client can read it."""
+    """Seconds that a closing connection stays half open, so that its client reads the last response."""
     held: int = 0
-    """Most bytes of unfinished bodies of all connections; 0: derived from the memory."""
+    """Most bytes of all unfinished bodies; 0: an eighth of the memory, 16 to 256 MiB."""

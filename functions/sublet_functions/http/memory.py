@@ -1,4 +1,4 @@
-"""Limits that depend on the memory of the machine or container."""
+"""Limits that depend on the machine's or container's memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CGROUP = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.
 
 
 def available_memory(files: Iterable[Path] = CGROUP) -> int:
-    """Return the container's memory limit, or the machine's memory, in bytes."""
+    """Return the container's memory limit or the machine's memory, the smaller one, in bytes."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for file in files:
         try:
@@ -24,14 +24,14 @@ def available_memory(files: Iterable[Path] = CGROUP) -> int:
 
 @cache
 def body_budget() -> int:
-    """Return the byte limit of bodies being received, and of large bodies waiting to be parsed: each an
+    """Return the limit in bytes of bodies being received, and also of large bodies waiting to be parsed: an
     eighth of the memory, 16 to 256 MiB.
     """
     return budget_of(available_memory())
 
 
 def budget_of(memory: int) -> int:
-    """Return an eighth of the memory (bytes), but 16 to 256 MiB."""
+    """Return an eighth of these bytes, but 16 to 256 MiB."""
     return min(256 * MIB, max(16 * MIB, memory // 8))
 
 

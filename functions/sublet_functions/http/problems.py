@@ -1,6 +1,4 @@
-"""Problem documents (RFC 9457): the bodies of error responses. Only this module knows which error has which
-status.
-"""
+"""Problem documents (RFC 9457): the bodies of error responses. Only this module maps errors to statuses."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ ERRORS_MAX = 1000
 
 
 class ProblemType(NamedTuple):
-    """A problem's HTTP status and title, and the seconds for Retry-After."""
+    """A problem's HTTP status, title, and seconds for Retry-After (None: no such header)."""
 
     status: int
     title: str
@@ -84,11 +82,13 @@ PROBLEMS: dict[str, ProblemType] = {
     "out-of-time": ProblemType(503, "The time for this request is over", 1),
     "oom": ProblemType(507, "Redis is out of memory", 30),
 }
-"""All problems by slug, the end of their `type`. Refusals of scripts have their code, in lower case, as slug."""
+"""All problems by slug, the end of their `type`. The slug for `LEASE_LOST`, a script's refusal, is `lease-lost`."""
 
 
 class Problem(Exception):
-    """Raised to answer a request with a problem document. `slug`: a key of PROBLEMS."""
+    """Raised to answer a request with a problem document. `slug`: a key of PROBLEMS. `errors`: see
+    `invalid_value`.
+    """
 
     def __init__(
         self, slug: str, detail: str, *, headers: Mapping[str, str] | None = None, errors: Sequence[Any] = ()
@@ -121,13 +121,15 @@ class Problem(Exception):
         return document
 
     def as_item(self, job_id: str) -> dict[str, Any]:
-        """Return the problem as the entry of one job in a response for several."""
+        """Return the problem as one job's entry in a response for several jobs."""
         document = self.document()
         return {"id": job_id} | {name: document[name] for name in ("status", "type", "detail")}
 
 
 class MayBeStored(Unavailable):
-    """Jobs without ids or keys may or may not have been stored. `resend` says how to send them safely again."""
+    """Jobs without ids or Idempotency-Key may have been stored: no answer arrived. `resend`: how to send them
+    safely.
+    """
 
     def __init__(self, message: str, resend: str) -> None:
         super().__init__(message)
@@ -135,7 +137,7 @@ class MayBeStored(Unavailable):
 
 
 def internal_error() -> Problem:
-    """Return the problem for an unexpected exception, without its text, which may have private data."""
+    """Return the problem for an unexpected exception, without its text, which may be private."""
     return Problem("internal", "unexpected error in the server: its log names the place")
 
 
@@ -184,8 +186,8 @@ def problem_of(error: JobsError, is_read: bool = False) -> Problem:
 
 
 def validation_problem(error: ValidationError, *where: str, value: Any = None) -> Problem:
-    """Return a problem that lists invalid fields without their values, which may be secrets. `where`: the
-    beginning of their places. `value`: the whole value.
+    """Return a problem that lists 20 invalid fields at most, without values, which may be secrets. `where`:
+    the place of `value`, e.g. `body`. `value`: what was validated.
     """
     if error.error_count() > ERRORS_MAX:
         return Problem(
@@ -207,7 +209,7 @@ def validation_problem(error: ValidationError, *where: str, value: Any = None) -
 
 
 def unreadable(reason: str, text: str) -> Problem:
-    """Return the problem of a body that cannot be parsed as JSON; `reason`: the parser's words."""
+    """Return the problem of a body that is not JSON, with the detail `text`; `reason`: the parser's words."""
     _, is_number, place = reason.partition("number out of range at ")
     if not is_number:
         return Problem("not-json", text)
@@ -228,8 +230,8 @@ def _faults(found: Sequence[Any], value: Any) -> dict[Path, str]:
 
 
 def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
-    """Return one entry of a problem's `errors`. `where` is the place: `body`, `query`, `path` or `header`,
-    then the path in it or a name.
+    """Return one entry of a problem's `errors`. `where`: `body`, `event`, `query`, `path` or `header`, then
+    the path in it or a name.
     """
     kind, *path = where
     if kind in ("body", "event"):
@@ -239,8 +241,8 @@ def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
 
 
 def invalid_problem(error: Invalid, *where: str | int, model: type[BaseModel] | None = None) -> Problem:
-    """Return the problem for an Invalid; `where`: the place in the request. `model`: that of the value there; the
-    place is then the field with whose name the error's text begins, if it does.
+    """Return the problem for an Invalid; `where`: the place in the request. `model`: the model of the value
+    there; if the error's text begins with the name of one of its fields, that is the place.
     """
     name = re.split(r"\W", str(error), maxsplit=1)[0]
     field = (name,) if model and name in model.model_fields else ()

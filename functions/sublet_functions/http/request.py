@@ -35,7 +35,7 @@ class Request:
     read: Read | None = field(default=None, repr=False)
     """Reads the body after authentication, if the adapter has left it on the socket; None: it is in `body`."""
     streams: bool = True
-    """Whether the response can be sent in pieces. If not, a stream must end soon."""
+    """Whether the response can be sent in pieces. If not, a stream of events has one page."""
     prefix: str = ""
     """The percent-encoded path at which the client finds the API; links begin with it."""
 
@@ -46,7 +46,7 @@ def quote_path(path: bytes) -> str:
 
 
 def decode_header(value: str) -> str:
-    """Decode a header as UTF-8 if the server has decoded it as Latin-1; else return it unchanged."""
+    """Decode a header as UTF-8 if a server has decoded it as Latin-1; else return it."""
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:

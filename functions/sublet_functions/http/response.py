@@ -28,7 +28,7 @@ SECURITY_HEADERS = {
 DISCARD_SECONDS = 2.0
 """Most seconds to clean up after a response that was not delivered."""
 DEPTH_MAX = 200
-"""JSON nested deeper than so many levels is sent as three dots."""
+"""If the encoder refuses a value, parts nested deeper than so many levels become `…`."""
 
 
 @dataclass(slots=True)
@@ -53,9 +53,8 @@ class Response:
             await self.body.aclose()
 
     async def discard(self) -> None:
-        """Close the stream of an undelivered response, and call `on_unsent`. Raises nothing.
-
-        Takes at most DISCARD_SECONDS.
+        """Close the stream of an undelivered response, and call `on_unsent`, in at most DISCARD_SECONDS.
+        Raises nothing.
         """
         try:
             async with asyncio.timeout(DISCARD_SECONDS):
@@ -70,7 +69,7 @@ class Response:
 
 
 class StreamShutdown:
-    """The open streams of a server, to be ended when it stops."""
+    """A server's open streams, to be ended when it stops."""
 
     def __init__(self) -> None:
         self.open: set[asyncio.Timeout] = set()
@@ -84,7 +83,7 @@ class StreamShutdown:
 
 
 def encode(value: Any) -> bytes:
-    """Encode a value as JSON, also with invalid Unicode or too deep nesting."""
+    """Encode a value as JSON, even NaN, invalid Unicode or too deep nesting."""
     try:
         return to_json(value, inf_nan_mode="null")
     except (PydanticSerializationError, ValueError):

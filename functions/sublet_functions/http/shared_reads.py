@@ -17,11 +17,11 @@ from sublet_functions.http.response import Response
 
 HEADER = "Sublet-Shared"
 SECONDS_MAX = 60.0
-"""How old (seconds) an answer may get that a client can ask for; then it is dropped."""
+"""The greatest age (seconds) of an answer that a client can accept; older ones are dropped."""
 PAYLOAD_SECONDS = 5.0
-"""How old (seconds) an answer with payloads may get, since these may be erased."""
+"""The greatest age (seconds) of an answer with payloads, since a job may be erased."""
 READS_A_SECOND = 30
-"""Answers that take more Redis commands than this are shared for longer: so that all of them take at most so
+"""Answers that take many Redis commands are shared for longer, so that all of them together take about so
 many a second.
 """
 BODY_MAX = 4 * 1024 * 1024
@@ -43,7 +43,7 @@ class Patience(NamedTuple):
 
     seconds: float
     costly: float
-    """How old an answer it accepts, in seconds, if reading a new one takes many commands."""
+    """The same for an answer that takes many commands to read; not less than `seconds`."""
 
     @classmethod
     def parse(cls, text: str) -> Patience:
@@ -81,8 +81,8 @@ class SharedReads:
         read: Callable[[], Awaitable[Response]],
         life: float = SECONDS_MAX,
     ) -> Response:
-        """Return the answer to `key` with its age: one that is new enough for the client or, by calling
-        `read`, a new one, which is kept for `life` seconds.
+        """Return the answer to `key` with the header `Age`: one that is new enough for the client or, by
+        calling `read`, a new one, which is kept for `life` seconds.
 
         Raises what `read` raises, for all clients that wait for it; an error is not kept. If a client
         disconnects, the read continues for the others.
@@ -99,8 +99,8 @@ class SharedReads:
         read: Callable[[], Awaitable[T]],
         life: float = SECONDS_MAX,
     ) -> tuple[T, float]:
-        """Return what a read of `key` gave if it is new enough, else what `read` gives now; and when it began
-        (monotonic clock).
+        """Return what a read of `key` gave if it is new enough, else what `read` gives now; and when that
+        read began (monotonic clock).
         """
         now = self.clock()
         while True:
