@@ -30,6 +30,6 @@ class Call(Generic[B, Q]):
     """The parameters in the path, by their names in the route."""
     worker_host: WorkerHost | None = None
     known: KnownTasks | None = None
-    """The tasks that this server knows; None where no job is submitted."""
+    """The tasks that this server knows."""
     sharing: Sharing | None = None
-    """How old the answer may be, if the client accepts an older one; else None."""
+    """The shared answers and how old ones the client accepts; None: it wants a new one."""

@@ -16,8 +16,8 @@ DEAD_MAX = 16
 
 
 async def claim(call: Call[Claim, Empty]) -> Response:
-    """Claim up to `n` jobs, those of the first queue first; with `wait`, wait for the first. 204 if none can
-    be claimed.
+    """Claim up to `n` jobs: of the first queue first, or in turns (see `queues`); with `wait`, wait for one.
+    204 without any.
     """
     asked = call.body
     claimed = await call.store.claim(
@@ -72,9 +72,7 @@ def _response(call: Call[Any, Any], claimed: Claimed, body: Any) -> Response:
 
 
 def leased(lease: Lease) -> dict[str, Any]:
-    """Return a claimed job for a response's JSON. It has the lease's token: only the claiming client may get
-    it.
-    """
+    """Return a claimed job for a response's JSON, with its lease's token: only the claiming client may get that."""
     job: dict[str, Any] = {
         "id": lease.id,
         "task": lease.task,

@@ -19,7 +19,7 @@ async def complete(call: Call[Completion, Empty]) -> Response:
 
 
 async def complete_batch(call: Call[CompletionBatch, Empty]) -> Response:
-    """Complete many jobs, each independently; an invalid result refuses all."""
+    """Complete many jobs independently; an invalid result refuses the request."""
     completions = []
     for at, item in enumerate(call.body.jobs):
         result = stored_json(item.result, PAYLOAD_MAX, "body", "jobs", at, "result")

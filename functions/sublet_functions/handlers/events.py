@@ -1,8 +1,8 @@
 """`GET /events`: changes of jobs' states, as a page of JSON or a stream of server-sent events (WHATWG HTML,
 9.2).
 
-Data of other Redis clients cannot break a stream's framing: ids are digits, an event's name is a state, and
-JSON escapes the rest.
+Data of other Redis clients cannot break a stream's framing: ids are digits, an event's name is a state or
+`missed`, JSON escapes the rest.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ READS_MAX = 1000
 
 
 async def events(call: Call[Empty, EventsQuery]) -> Response:
-    """Return a page of events after a position or, if the client accepts `text/event-stream`, a stream of
-    them.
+    """Return a page of events after a position, or stream them for 5 minutes if the client accepts
+    `text/event-stream`.
     """
     event_stream, headers = call.store.event_stream(), call.request.headers
     last_id = headers.get("last-event-id")

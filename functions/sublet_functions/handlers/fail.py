@@ -1,4 +1,4 @@
-"""The routes `POST /jobs/{id}/fail` and `POST /jobs/fail`: report failed attempts."""
+"""`POST /jobs/{id}/fail` and `POST /jobs/fail`: report failed attempts."""
 
 from sublet import model
 from sublet_functions.handlers.call import Call
@@ -9,8 +9,8 @@ from sublet_functions.schemas.requests import Failure, FailureBatch
 
 
 async def fail(call: Call[Failure, Empty]) -> Response:
-    """Report a failed attempt. The job is scheduled after its backoff while tries are left, unless `again` is
-    false; else it is dead, or cancelled if that was requested.
+    """Report a failed attempt. If a cancel was requested, the job is cancelled. Else it waits for its backoff
+    while tries are left and `again` is true; otherwise it is dead.
     """
     return await settle_one(call, _failure(call.path["id"], call.body))
 

@@ -1,4 +1,4 @@
-"""The routes `POST /jobs/{id}/heartbeat` and `POST /jobs/heartbeat`: extend leases."""
+"""`POST /jobs/{id}/heartbeat` and `POST /jobs/heartbeat`: extend leases."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ PROGRESS_MAX = 1024
 
 
 async def heartbeat(call: Call[Heartbeat, Empty]) -> Response:
-    """Extend a lease. Returns its new end, or that a cancel was requested; 404 for an unknown job, 409 if the
-    lease is lost.
+    """Extend a lease, and store progress. Returns the lease's end, or that a cancel was requested; 404 for an
+    unknown job, 409 for a lost lease.
     """
     job_id, body = call.path["id"], call.body
     beat = model.Beat(lease(job_id, body.token), _progress(body.progress, "body"))
@@ -26,7 +26,7 @@ async def heartbeat(call: Call[Heartbeat, Empty]) -> Response:
 
 
 async def heartbeat_batch(call: Call[HeartbeatBatch, Empty]) -> Response:
-    """Extend many leases, each independently; invalid progress refuses all."""
+    """Extend many leases independently; invalid progress refuses the request."""
     jobs = call.body.jobs
     beats = [
         model.Beat(lease(item.id, item.token), _progress(item.progress, "body", "jobs", at))

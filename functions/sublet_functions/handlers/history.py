@@ -6,7 +6,7 @@ from sublet_functions.schemas.query import Empty, HistoryQuery
 
 
 async def get_history(call: Call[Empty, HistoryQuery]) -> Response:
-    """Return rates and sizes of the last hour or day by minutes, or of the last 30 days by hours.
+    """Return rates and numbers of jobs: an hour or a day by minutes, or 30 days by hours.
 
     Workers and ticks take a sample a minute. Where none ran, the values are null.
     """

@@ -19,26 +19,26 @@ Stored = TypeVar("Stored", bound=BaseModel)
 
 
 def shown(stored: Stored, principal: Principal) -> Stored:
-    """Return a job or a schedule without what the principal may not see."""
+    """Return a job or a schedule; payload, result and checkpoint are None unless the principal sees payloads."""
     if principal.sees_payloads:
         return stored
     return stored.model_copy(update=dict.fromkeys(type(stored).model_fields.keys() & set(HIDDEN)))
 
 
 async def get_job(call: Call[Empty, WaitQuery]) -> Response:
-    """Return one job with its first five and last five attempts, after `wait` seconds or when it has ended. Payload,
-    result and checkpoint are null for a token with the role `read` alone.
+    """Return one job with its first five and last five attempts, after `wait` seconds or when it has ended.
+    Payload, result and checkpoint are null unless the token sees payloads (`GET /whoami`).
     """
     job_id, store = call.path["id"], call.store
     await check_job(call)
     if call.query.wait and (await store.watch(job_id, call.query.wait)).state is None:
-        raise NotFound(f"job {job_id} does not exist, or its retention has passed")
+        raise NotFound(f"job {job_id} does not exist, or its retention has passed: check its id")
     return json_response(shown(await store.follow(store.operations.get(job_id)), call.principal))
 
 
 async def list_jobs(call: Call[Empty, ListQuery]) -> Response:
-    """List jobs, filtered by state, queue, task, tag, error code, worker and time of submission; in each partition
-    finished jobs newest first. A page reads at most 1,000 jobs, so one with a cursor may be empty.
+    """List jobs that match all filters; in each partition finished jobs newest first. A page reads at most
+    1,000 jobs, so one with a cursor may be empty, and another follows.
     """
     asked, operations, scope = call.query, call.store.operations, call.principal.scope
     if asked.queue is not None:

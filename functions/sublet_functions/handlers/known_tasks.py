@@ -28,9 +28,9 @@ SETTING = "SUBLET_CHECK_TASKS"
 AGE = 10.0
 """Seconds after which the catalogue of tasks is read again."""
 AGE_UNKNOWN = 1.0
-"""Seconds after which it is read again if a name is unknown."""
+"""Seconds after which the catalogue is read again if a name is unknown."""
 FREE_ATTEMPTS = 100
-"""Most attempts within a second that a job may ask for, unless its token has the role admin."""
+"""Most attempts of a job with a backoff below 1 s, unless its token has the role admin."""
 
 Policy = Literal["refuse", "warn", "off"]
 
@@ -41,9 +41,9 @@ class KnownTask:
 
     options: Options
     rules: str
-    """The task's options as text, in the form of the protocol: `priority=5 tries=1`."""
+    """The task's options that differ from the defaults, in the protocol's form: `priority=5 tries=1`."""
     misfits: Callable[[bytes, Any], Sequence[Misfit]]
-    """Takes a payload, as JSON and parsed; returns the arguments that are wrong."""
+    """Returns the wrong arguments of a payload, which it gets as JSON and parsed."""
     by_arguments: bool = False
     """Whether its group or cost is a function of the arguments."""
 
@@ -69,9 +69,9 @@ class KnownTask:
 
 
 class KnownTasks:
-    """The tasks of an app and of the catalogue. `policy` says what happens to a job whose task or arguments
-    are wrong: `refuse`, `warn` or `off`; empty: SUBLET_CHECK_TASKS, else `refuse` with an app and `warn`
-    without. Raises Invalid.
+    """The tasks of an app and of the catalogue. `policy` for a job whose task or arguments are wrong:
+    `refuse` it, `warn`, or `off` (without checks and options); empty: SUBLET_CHECK_TASKS, else `refuse` with
+    an app and `warn` without. Raises Invalid.
     """
 
     def __init__(self, store: Store, app: App | None = None, policy: str = "") -> None:
@@ -120,7 +120,7 @@ class KnownTasks:
             self._known.clear()
 
     def find(self, name: str) -> KnownTask | None:
-        """Return a task; None if it is unknown."""
+        """Return a task; None if it is unknown or its options are invalid."""
         if name not in self._known:
             task, info = self._app.get(name), self._catalogue.get(name)
             if task is not None:
@@ -132,7 +132,7 @@ class KnownTasks:
         return self._known[name]
 
     def unknown(self, name: str) -> str:
-        """Return why a name is unknown; empty if it is known, or if this server knows no task at all."""
+        """Return why a name is unknown; empty if it is known, or if this server knows no task."""
         if name in self._app or name in self._catalogue or not (self._app or self._catalogue):
             return ""
         near = did_you_mean(name, {*self._app, *self._catalogue})
@@ -140,13 +140,13 @@ class KnownTasks:
         return f"task {name!r}: {where}no worker has published it{near or ': check the name'}"
 
     def infos(self, published: dict[str, TaskInfo]) -> dict[str, TaskInfo]:
-        """Return the descriptions of the app's tasks and of the published ones, by name."""
+        """Return descriptions of the app's and the published tasks, by name."""
         own = {name: catalogue.describe(name, task) for name, task in self._app.items()}
         return dict(sorted((published | own).items()))
 
 
 def exceeded(own: Options, asked: Options, given: Set[str]) -> Iterator[tuple[str, str]]:
-    """Yield those fields of `given` that go beyond the task's own options, each with a message."""
+    """Yield `max_attempts`, `timeout` and `backoff` if `given` and beyond the task's own, each with a message."""
     if "max_attempts" in given and asked.max_attempts > own.max_attempts:
         yield "max_attempts", f"the task allows at most {own.max_attempts}"
     limit = _timeout(own)

@@ -1,4 +1,4 @@
-"""What the handlers of heartbeat, complete, fail, release and note share."""
+"""Shared by the handlers of heartbeat, complete, fail, release, suspend, step and note."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -46,16 +46,16 @@ def job_state(job_id: str, word: str) -> dict[str, Any]:
 def lease_problem(job_id: str, code: str) -> Problem:
     """Return the problem for a refused call: `not-found` for NOT_FOUND, else `lease-lost`."""
     if code == "NOT_FOUND":
-        return Problem("not-found", f"job {job_id} does not exist, or its retention has passed")
+        return Problem(
+            "not-found", f"job {job_id} does not exist, or its retention has passed: stop working on it"
+        )
     return Problem("lease-lost", f"job {job_id} has ended, or the lease has expired: stop working on it")
 
 
 def batch_response(
     ids: Sequence[str], words: Sequence[Any], item: Callable[[str, Any], dict[str, Any]]
 ) -> Response:
-    """Make the response for several jobs: of each, `item(id, word)` with status 200, or the problem that it
-    raises.
-    """
+    """Make the response for several jobs: for each, `item(id, word)` with status 200, or the problem that it raises."""
     items = []
     for job_id, word in zip(ids, words, strict=True):
         try:

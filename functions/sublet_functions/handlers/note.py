@@ -1,4 +1,4 @@
-"""The routes `POST /jobs/{id}/note` and `POST /jobs/note`: store checkpoints and logs."""
+"""`POST /jobs/{id}/note` and `POST /jobs/note`: store checkpoints, logs, costs."""
 
 from sublet import model
 from sublet_functions.handlers.call import Call
@@ -13,7 +13,7 @@ CHECKPOINT_MAX = 64 * 1024
 
 
 async def note(call: Call[Note, Empty]) -> Response:
-    """Store a running attempt's checkpoint, last log lines and cost, in place of those stored before."""
+    """Store a running attempt's checkpoint, last log lines and cost; each, if given, replaces the earlier one."""
     job_id = call.path["id"]
     words = await call.store.note([_note(job_id, call.body, "body")])
     (word,) = await lease_answers(call, [job_id], words)
@@ -21,7 +21,7 @@ async def note(call: Call[Note, Empty]) -> Response:
 
 
 async def note_batch(call: Call[NoteBatch, Empty]) -> Response:
-    """Store notes of many attempts, each independently; an invalid checkpoint refuses all."""
+    """Store notes of many attempts independently; an invalid checkpoint refuses the request."""
     notes = [_note(item.id, item, "body", "jobs", at) for at, item in enumerate(call.body.jobs)]
     ids = [item.id for item in call.body.jobs]
     return batch_response(ids, await lease_answers(call, ids, await call.store.note(notes)), _state)

@@ -13,22 +13,22 @@ from sublet_functions.schemas.query import Empty
 
 
 async def retry_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Queue up to 200 dead or cancelled jobs of a filter again."""
+    """Queue up to 200 dead (with `state`: cancelled) jobs of a filter again."""
     return await _order(call, "retry")
 
 
 async def cancel_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Cancel up to 200 unfinished jobs of a filter."""
+    """Cancel up to 200 waiting (with `state`: running) jobs of a filter."""
     return await _order(call, "cancel")
 
 
 async def promote_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Queue up to 200 scheduled jobs of a filter now."""
+    """Queue up to 200 scheduled jobs of a filter."""
     return await _order(call, "promote")
 
 
 async def erase_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Delete up to 200 finished jobs of a filter for good."""
+    """Delete up to 200 finished jobs of a filter."""
     return await _order(call, "erase")
 
 

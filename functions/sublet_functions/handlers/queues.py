@@ -11,8 +11,8 @@ from sublet_functions.schemas.queues import GroupSettings, GroupsQuery, QueuePat
 
 
 async def list_queues(call: Call[Empty, PageQuery]) -> Response:
-    """List the queues that ever had a job or a setting. If a partition has up to about 1,000, they are sorted
-    by name; of more, the pages have no order.
+    """List the queues that had a job or a setting, by partition. In one of up to about 1,000 they are sorted
+    by name, else they have no order.
     """
     asked, operations = call.query, call.store.operations
     with invalid_at("query", "cursor"):
@@ -96,5 +96,5 @@ def _check(call: Call[Any, Any]) -> None:
     if name == "*" and principal.scope is not None:
         raise Problem(
             "forbidden",
-            f"queue * is the namespace: the token of {principal.name} is limited to the queues {principal.scope}",
+            f"queue * is the namespace: the token of {principal.name} is limited to the queues {principal.scope}: use a token for all queues",
         )

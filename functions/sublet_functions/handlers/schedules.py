@@ -28,7 +28,7 @@ from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun, StoredS
 
 
 async def list_schedules(call: Call[Empty, PageQuery]) -> Response:
-    """List schedules ordered by name, without their payloads."""
+    """List schedules ordered by name, without payloads and invalid ones."""
     asked = call.query
     after = decode_cursor(asked.cursor) or ""
     if call.principal.scope is None:
@@ -44,8 +44,8 @@ async def list_schedules(call: Call[Empty, PageQuery]) -> Response:
 
 
 async def get_schedule(call: Call[Empty, Empty]) -> Response:
-    """Return one schedule: its settings, next occurrences, and jobs of past ones. The payload is null for a token with
-    the role `read` alone.
+    """Return one schedule: its settings, next occurrences, and jobs of past ones. The payload is null unless
+    the token sees payloads (`GET /whoami`).
     """
     return json_response(shown(await _shown(call), call.principal))
 

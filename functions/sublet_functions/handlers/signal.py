@@ -1,4 +1,4 @@
-"""The route `POST /jobs/{id}/signal`: send an event to a job."""
+"""The route `POST /jobs/{id}/signal`: send a signal to a job."""
 
 from sublet.steps.calls import STEP_MAX
 from sublet_functions.handlers.call import Call
@@ -10,7 +10,7 @@ from sublet_functions.schemas.steps import Signal
 
 
 async def signal(call: Call[Signal, Empty]) -> Response:
-    """Keep an event for a job that has not ended, before or while it waits for it. A job that waits goes on."""
+    """Keep a signal for an unfinished job, waiting or not. A job that waits for it is queued."""
     job_id, asked = call.path["id"], call.body
     await check_job(call)
     value = stored_json(asked.value, STEP_MAX, "body", "value")

@@ -28,7 +28,7 @@ class NamespaceStatistics:
     by one.
     """
     oldest: dict[str, float]
-    """For how many seconds the first job of each queue has been due."""
+    """For how many seconds the first job of each queue that has one has been due."""
     left_out: int
     """How many queues were not read."""
     unserved: dict[str, int]

@@ -38,9 +38,7 @@ async def stats(call: Call[Empty, StatsQuery]) -> Response:
 
 
 def stats_of(found: NamespaceStatistics, whole: bool) -> Stats:
-    """Return the sums over some queues. `whole`: they are all queues of the namespace, so its totals can be
-    used.
-    """
+    """Return the sums over some queues. `whole`: they are all queues of the namespace, whose totals are then used."""
     queues = found.queues
     sizes = found.sizes if whole else {}
     totals = found.totals if whole else {}

@@ -42,16 +42,16 @@ from sublet_functions.schemas.requests import ExponentialBackoff, NewJob, NewJob
 _KEY = re.compile(r'"([ !#-\[\]-~]{1,255})"|([!#-~]{1,255})')
 """A quoted string (draft-ietf-httpapi-idempotency-key-header), or the bare word that many clients send."""
 PLAIN = frozenset({"task", "payload", "queue", "id", "durability"})
-"""Fields of a request for a job that leave the task's options as they are."""
+"""Fields of a request that leave the task's options as they are."""
 OPTIONS = frozenset(Options.__slots__) & NewJob.model_fields.keys() - {"durability"}
 LIMITED = frozenset({"max_attempts", "timeout", "backoff"})
-"""Options that may not exceed the task's own ones, unless the token has the role admin."""
+"""Options that may not go beyond the task's own ones, unless the token has the role admin."""
 DEFAULTS = Options()
 
 
 async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
-    """Store a job and return its id. 201 if it is new; 200 with the existing job's of the same id, key or
-    Idempotency-Key, and `replaced` if that has got the arguments.
+    """Store a job and return its id. 201 if it is new; 200 with the id of an existing job of the same id, key
+    or Idempotency-Key, and `replaced` if that job has got the arguments.
 
     The body may also be a CloudEvent, answered with 202: its data is the job. With the query parameter
     `task`, it becomes a job of that task, with the payload `{"event": …}`: the whole event in structured
@@ -126,7 +126,7 @@ def job_of_event(event: Event, asked: EventQuery) -> NewJob:
 
 
 async def submit_batch(call: Call[NewJobBatch, Empty]) -> Response:
-    """Store up to 1,000 jobs, each independently; the outcomes are in their order. An invalid job refuses all."""
+    """Store up to 1,000 jobs independently; the outcomes are in their order. An invalid job refuses the request."""
     key = idempotency_key(call)
     known = await _known(call, call.body.jobs)
     pairs = [submission(call, job, key, known, at) for at, job in enumerate(call.body.jobs)]
@@ -159,7 +159,7 @@ def _content(answer: Submitted) -> dict[str, Any]:
 
 
 def idempotency_key(call: Call[Any, Any]) -> str | None:
-    """Return the request's Idempotency-Key without quotes, if sent. Raises Problem for a malformed one."""
+    """Return the request's Idempotency-Key without quotes; None if not sent. Raises Problem for a malformed one."""
     header = call.request.headers.get("idempotency-key")
     if header is None:
         return None
@@ -180,9 +180,9 @@ def submission(
     at: int | None = None,
     event_id: str | None = None,
 ) -> tuple[Submission, str]:
-    """Check a request for a job; return the job to store, and a warning if its arguments may be wrong. Its id
-    is made from the Idempotency-Key `key`, else is its own, or `event_id`. `at`: its position in a batch.
-    Raises Problem.
+    """Check a request for a job; return the job to store, and a warning if its task or arguments may be
+    wrong. Its id is made from the Idempotency-Key `key`, else is its own, or `event_id`. `at`: its position
+    in a batch. Raises Problem.
     """
     where: tuple[str | int, ...] = ("body",) if at is None else ("body", "jobs", at)
     if key is not None and job.id is not None:

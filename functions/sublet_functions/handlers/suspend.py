@@ -9,7 +9,7 @@ from sublet_functions.schemas.steps import Suspension, SuspensionBatch
 
 
 async def suspend(call: Call[Suspension, Empty]) -> Response:
-    """End an attempt until a time has passed, or a signal arrives. This uses no try; the job then runs again."""
+    """End a waiting task's attempt; its job runs again after a time, or when a signal arrives. This uses no try."""
     return await settle_one(call, _suspension(call.path["id"], call.body))
 
 

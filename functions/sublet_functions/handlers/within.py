@@ -24,7 +24,7 @@ async def queues_of(store: Store, job_ids: Iterable[str]) -> dict[str, str]:
 
 
 async def outside(call: Call[Any, Any], job_ids: Sequence[str]) -> set[str]:
-    """Return those of the ids that are not of a job in the token's queues."""
+    """Return those of the ids that are not of a job in the token's queues; none if it may use all."""
     scope = call.principal.scope
     if scope is None or not job_ids:
         return set()
@@ -33,7 +33,7 @@ async def outside(call: Call[Any, Any], job_ids: Sequence[str]) -> set[str]:
 
 
 async def check_job(call: Call[Any, Any]) -> None:
-    """Raise NotFound for the job in the path unless it is in the token's queues."""
+    """Raise NotFound if the token is limited to queues, and the path's job is in none of them."""
     job_id = call.path["id"]
     if await outside(call, [job_id]):
         raise NotFound(f"no job {job_id}: it never existed, or its retention has passed")
@@ -50,7 +50,7 @@ async def taken(call: Call[Any, Any], job_ids: Sequence[str]) -> dict[str, Probl
 
 
 async def check_taken(call: Call[Any, Any], job_id: str) -> None:
-    """Raise Problem if this id, which a submit found in use, is of a job outside of the token's queues."""
+    """Raise the problem of `taken` for one id, if there is one."""
     for problem in (await taken(call, [job_id])).values():
         raise problem
 

@@ -182,8 +182,8 @@ class WorkerHost:
             log.error("a worker%s failed: %s%s", whose, type(error).__name__, words)
 
     async def finish(self, seconds: float, hurried: asyncio.Event) -> None:
-        """Start no more workers. Running ones have `seconds` to finish their jobs, of which the last is for
-        releasing them; less if `hurried` is set.
+        """Start no more workers; wait until the running ones have ended. After 5 s, or 1 s before `seconds`
+        are over, they release their jobs. Return early if `hurried` is set.
         """
         self._stopped = True
         self._ends = time.monotonic() + seconds

@@ -17,8 +17,9 @@ ABOUT_MAX = 4096
 
 
 async def list_workers(call: Call[Empty, WorkersQuery]) -> Response:
-    """List the registered workers, the latest heartbeat first: at most 1,000 with the jobs that they hold, or all
-    without. Without the role read, or limited to queues, a token gets its own, by the names that they gave.
+    """List registered workers, latest heartbeat first: at most 1,000 with their running jobs or, with
+    `jobs=false`, all without. A token without the roles read and admin, or limited to queues, gets its own,
+    by the names that they gave.
     """
     principal = call.principal
     list_them = workers.workers if call.query.jobs else workers.everyone
@@ -39,7 +40,7 @@ def _as_named(principal: Principal, worker: model.WorkerInfo) -> model.WorkerInf
 
 
 async def enlist(call: Call[WorkerRegistration, Empty]) -> Response:
-    """Register a worker, or renew its registration. Returns whether it was asked to finish its jobs and end."""
+    """Register a worker, or renew its registration. Returns whether the worker shall finish its jobs and end."""
     principal, body = call.principal, call.body
     about = {**body.about, "principal": principal.name}
     if principal.scope is not None:
@@ -86,7 +87,7 @@ async def retire(call: Call[RetireRequest, Empty]) -> Response:
 
 
 async def reconcile(call: Call[ReconcileRequest, Empty]) -> Response:
-    """Delete the registration of a worker that has certainly ended, and end its leases now."""
+    """End the leases of a worker that has certainly ended, and its registration, unless another life has registered."""
     name, life = call.principal.stored(call.path["name"]), call.body.life
     ended = await call.store.reconcile({name: life}) if await _worker(call, name, life) else 0
     return json_response({"ended": ended})
