@@ -1,2 +1,1 @@
-"""Pydantic models of the API's bodies, queries and responses. Their descriptions appear in the OpenAPI
-document."""
+"""Pydantic models of the API's bodies, queries and responses. The OpenAPI document has their descriptions."""

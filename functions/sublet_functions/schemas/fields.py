@@ -13,7 +13,7 @@ from sublet.schedules.durations import read_moment
 from sublet_functions.schemas.names import CHARACTER, DOTS, Checked, pattern_of
 
 WAIT_MAX = 20
-"""Most seconds that one request may wait: gateways cut requests at about 30 s."""
+"""Most seconds that one request may wait; gateways cut requests at about 30 s."""
 
 
 def _read_moment(value: Any) -> Any:

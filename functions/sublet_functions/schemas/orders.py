@@ -29,7 +29,7 @@ class JobFilter(RequestModel):
 
 
 class BulkOrder(RequestModel):
-    """An order for up to 200 jobs of a filter."""
+    """An order for a filter's jobs, up to 200 a page."""
 
     filter: JobFilter = Field(description="`{}` selects all jobs that the order takes.")
     expected: Annotated[int, Field(ge=0, le=10**9), WHOLE] | None = Field(
@@ -45,14 +45,14 @@ class BulkOrder(RequestModel):
 
 
 class OrderedJob(BatchItem):
-    """Outcome of one job, at the revision that was seen."""
+    """Outcome of one job, and its revision before."""
 
     revision: int
     state: State | Literal["erased"] | None = None  # type: ignore[assignment]  # wider than in other batches
 
 
 class OrderResult(ResponseModel):
-    """One page of an order. While `cursor` is set another follows."""
+    """One page of an order: `found` jobs match. While `cursor` is set another follows."""
 
     found: int
     counted_at: Timestamp = Field(description="The moment of the count, or of the order's first page.")

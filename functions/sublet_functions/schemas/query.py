@@ -32,7 +32,7 @@ class Query(BaseModel):
 
 
 class Empty(Query):
-    """The model for a body or query that must be empty."""
+    """An empty query, or the body of a route that reads none."""
 
 
 class AnyQuery(BaseModel):
@@ -55,7 +55,7 @@ class PathParams(Query):
 
 
 class EventQuery(Query):
-    """Query of `POST /jobs`, for CloudEvents only: the job that an event becomes."""
+    """Query of `POST /jobs`, for CloudEvents only: the event becomes a job."""
 
     model_config = ConfigDict(json_schema_extra={"dependentRequired": {"queue": ["task"]}})
 
@@ -93,7 +93,7 @@ class LifeQuery(Query):
 
 
 class WorkersQuery(Query):
-    """Query of `GET /workers`: whether to list the workers with their jobs."""
+    """Query of `GET /workers`: which ones, and whether with their jobs."""
 
     jobs: bool = Field(
         True,
@@ -113,7 +113,7 @@ class WaitQuery(Query):
 
 
 class ListQuery(Query):
-    """Query of `GET /jobs`: filters, all of which a job matches, and one page."""
+    """Query of `GET /jobs`: filters, which must all match, and one page."""
 
     state: list[State] = Field([], max_length=6, description="Only jobs in this state; repeat for several.")
     queue: Name | None = Field(None, description="Only jobs of this queue.")

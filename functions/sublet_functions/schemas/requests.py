@@ -181,13 +181,13 @@ class Completion(RequestModel):
 
 
 class CompletionItem(Completion):
-    """The result of one of several jobs."""
+    """The result of one of several attempts."""
 
     id: Id
 
 
 class CompletionBatch(RequestModel):
-    """Results of several jobs."""
+    """Results of several attempts."""
 
     jobs: Annotated[list[CompletionItem], Field(min_length=1, max_length=BATCH_MAX)]
 
@@ -254,19 +254,19 @@ class Note(RequestModel):
 
 
 class NoteItem(Note):
-    """Checkpoint and log of one of several attempts."""
+    """The note of one of several attempts."""
 
     id: Id
 
 
 class NoteBatch(RequestModel):
-    """Checkpoints and logs of several attempts."""
+    """The notes of several attempts."""
 
     jobs: Annotated[list[NoteItem], Field(min_length=1, max_length=BATCH_MAX)]
 
 
 class JobAction(RequestModel):
-    """The revision that an order expects."""
+    """The revision that an order expects; null: any."""
 
     revision: Annotated[int, Field(ge=0, le=10**13), WHOLE] | None = Field(
         None, description="Fail if the job is at another revision."
@@ -280,7 +280,7 @@ class Retry(JobAction):
 
 
 class Reschedule(JobAction):
-    """What is to change of a waiting job: its time, its priority, or both. What is left out stays."""
+    """Changes to a waiting job: its time, its priority, or both. What is left out stays."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -297,7 +297,7 @@ class Reschedule(JobAction):
 
 
 class PoolMember(RequestModel):
-    """Part of a worker's registration: its pool, and the summons that started it, if any."""
+    """A worker's pool, and the summons that started it, if any."""
 
     model_config = ConfigDict(json_schema_extra={"if": _SUMMONS, "then": _WITH_POOL})
 
@@ -316,7 +316,7 @@ class PoolMember(RequestModel):
 
 
 class WorkerRegistration(PoolMember):
-    """Registration of a worker."""
+    """Registration of a worker, or its renewal."""
 
     life: Name = Field(description="Id of this start of the worker: a new one each time it starts.")
     worker_id: Place = Field(
@@ -327,7 +327,7 @@ class WorkerRegistration(PoolMember):
 
 
 class OwnOptions(RequestModel):
-    """A task's own options."""
+    """A task's own options, for jobs that state none."""
 
     queue: Name = "default"
     priority: Priority = 0

@@ -31,7 +31,7 @@ class SubmittedJob(ResponseModel):
 
 
 class SubmittedItem(ResponseModel):
-    """Outcome of one job of a batch: status 201 (stored) or 200 (existing), or a problem."""
+    """Outcome of one job of a batch: status 201 (stored) or 200 (existing), or the status of a problem."""
 
     id: str
     status: int
@@ -96,7 +96,7 @@ class LeaseExtension(ResponseModel):
 
 
 class JobState(ResponseModel):
-    """The job's state after the request. `due_at`: when a scheduled job is queued again."""
+    """The job's state after the request. `due_at`: when a scheduled job is queued again, if known."""
 
     id: str
     state: State
@@ -144,7 +144,7 @@ class AuditPage(ResponseModel):
 
 
 class QueuesPage(ResponseModel):
-    """One page of queues, ordered by name."""
+    """One page of queues, not always ordered by name."""
 
     queues: list[Queue]
     cursor: str | None
@@ -198,7 +198,7 @@ class WorkerList(ResponseModel):
 
 
 class EnlistResult(ResponseModel):
-    """The response to a registration. `drain`: the worker must finish its jobs and end."""
+    """`drain`: the worker must finish its jobs and end."""
 
     drain: bool
 
@@ -222,8 +222,8 @@ class PoolList(ResponseModel):
 
 
 class TickResult(ResponseModel):
-    """Totals of a tick: leases ended (`reaped`), due jobs queued (`promoted`), jobs pruned, occurrences fired;
-    workers summoned, and not invoked (`unreached`).
+    """Totals of a tick: leases ended (`reaped`), due jobs queued (`promoted`), jobs pruned, occurrences
+    fired; workers summoned, and not invoked (`unreached`).
     """
 
     reaped: int
@@ -248,12 +248,14 @@ class WorkSummary(ResponseModel):
 
 
 class Stats(ResponseModel):
-    """Statistics of the namespace, or sums over the queues that were asked for. Fields that are not counted
-    per queue are then null.
+    """Statistics of the namespace, or sums over the queues that were asked for or that the token may use:
+    then fields that are not counted per queue are null.
     """
 
     scheduled: int = Field(description="Jobs that wait for a time: a delay, or the backoff after a failure.")
-    ready: int = Field(description="Queued jobs of queues that are not paused: workers can claim them now.")
+    ready: int = Field(
+        description="Queued jobs that workers can claim now: no pause and no limit holds them back."
+    )
     queued: int = Field(description="Jobs that wait for a worker, including those of paused queues.")
     running: int = Field(description="Jobs under a lease.")
     backlog: int = Field(description="Sum of scheduled, queued and running.")

@@ -10,7 +10,7 @@ from sublet_functions.schemas.responses import ResponseModel
 
 
 class Steps(RequestModel):
-    """Results of parts of a running task. The first value of a name is kept."""
+    """Results of parts of a running task. The first value of a name stays."""
 
     token: Token
     steps: dict[Name, Any] = Field(
@@ -44,7 +44,7 @@ class SuspensionBatch(RequestModel):
 
 
 class Signal(RequestModel):
-    """An event for a job."""
+    """A signal for a job."""
 
     name: Name = Field(description="The step for which the task waits.")
     value: Any = Field(None, description="Any JSON, at most 64 KiB.")
@@ -59,7 +59,7 @@ class KeptStep(ResponseModel):
 
 
 class KeptSteps(ResponseModel):
-    """The steps of the request that were kept before, and stay; without any in the request, all."""
+    """Those of the request's steps that were kept before, and stay; without steps in the request, all."""
 
     id: str
     steps: dict[str, KeptStep]
