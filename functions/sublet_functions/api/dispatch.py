@@ -60,7 +60,7 @@ PAGES, FILES = "/ui/", "/ui/static/"
 HEARTBEATS = frozenset({heartbeat, heartbeat_batch})
 """Handlers whose large bodies do not wait behind those of others: a late heartbeat loses the lease."""
 CONDITIONS = ("if-match", "if-none-match", "if-unmodified-since")
-"""Headers with preconditions (RFC 9110, 13.1), which are refused."""
+"""Headers with preconditions (RFC 9110, 13.1), refused unless the request only reads."""
 PUBLIC = Principal("", frozenset())
 
 AnyRoute = Route[Any, Any]
@@ -69,8 +69,8 @@ Handler = Callable[[Call[Any, Any]], Awaitable[Response]]
 
 @dataclass
 class Api:
-    """The HTTP API: answers requests. It keeps nothing but connections and cached answers, so that any number
-    of servers may run.
+    """The HTTP API: answers requests. It keeps only connections and cached answers, so that any number of
+    servers may run.
     """
 
     store: Store
@@ -80,9 +80,9 @@ class Api:
     secrets: Secrets = field(default_factory=Secrets)
     """Secrets for signatures, with which `POST /work` needs no token."""
     app: "App | None" = None
-    """The app whose tasks this server knows."""
+    """The app whose tasks this server knows, besides the catalogue's."""
     check_tasks: str = ""
-    """`refuse`, `warn` or `off`: what happens to a job whose task or arguments are wrong."""
+    """What happens to a job whose task or arguments are wrong: see `KnownTasks`."""
     base_path: str = field(default_factory=lambda: os.environ.get(BASE_PATH, ""))
     """The path below which a gateway serves the API; links begin with it. Raises Invalid if it is malformed."""
     _outage: OutageLog = field(default_factory=OutageLog, init=False)
@@ -224,9 +224,7 @@ class Api:
             return await _parse(replace(request, read=read), route)
 
     def authorize(self, request: Request, route: AnyRoute, principal: Principal | None = None) -> Principal:
-        """Return the client: `principal` or, without one, the token's. Raises Problem if it may not use the
-        route.
-        """
+        """Return the client: `principal` or, without one, the token's. Raises Problem if it may not use the route."""
         untrusted = self.tokens.untrusted_reason(request.headers) if principal is None else ""
         if untrusted:
             raise Problem("forbidden", untrusted)
@@ -293,7 +291,7 @@ class Api:
         )
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close the connections to Redis."""
         await self.store.aclose()
 
 
@@ -341,4 +339,6 @@ def _decode(part: str) -> str:
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:
-        raise Problem("not-found", "no such path: its percent-encoded bytes are not valid UTF-8") from None
+        raise Problem(
+            "not-found", "no such path: its percent-encoded bytes are not valid UTF-8: encode it again"
+        ) from None

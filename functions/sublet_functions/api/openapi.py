@@ -37,10 +37,11 @@ header `Sublet-Version: 1`: a server that does not support it answers 400 `unsup
 ROLES = """\
 A token has one or more of these roles. `sublet serve` without tokens serves only loopback addresses, and needs none.
 
-- `submit`: submit jobs
+- `submit`: submit jobs, send signals, read the catalogue of tasks
 - `work`: claim jobs, and everything else that a worker needs
-- `read`: read everything except the tokens of leases
-- `metrics`: read the numbers of queues
+- `read`: read everything except the audit, tokens of leases, payloads, results and checkpoints
+- `payloads`: with `read`, read payloads, results and checkpoints, too; `submit`, `work` and `admin` include this
+- `metrics`: read statistics and queues
 - `tick`: run ticks, from a cron
 - `admin`: everything, such as cancel, retry, promote, reschedule, pause, limits, schedules and drain
 
@@ -63,7 +64,7 @@ OF_REDIS = ("no-namespace", "wrong-layout", "unavailable", "oom")
 
 
 class Header(NamedTuple):
-    """A header that only some routes have, for the document."""
+    """A header of some requests or responses, for the document."""
 
     description: str
     schema: Schema

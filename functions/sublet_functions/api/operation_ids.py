@@ -48,7 +48,7 @@ IDS = {
     "readyz": "getReadiness",
     "openapi": "getDocument",
 }
-"""Operation ids of handlers whose names are not a verb and a noun."""
+"""Operation ids of handlers that `operation_id` could not derive from their names."""
 SECOND_IDS = {
     ("POST", "/jobs/{id}/done"): "finishJob",
     ("GET", "/tick"): "runTickByGet",

@@ -31,13 +31,13 @@ class Route(Generic[B, Q]):
     responses: Mapping[int, Any]
     """What the body is for each status: a model, a media type, a tuple of these, or None."""
     problems: tuple[str, ...] = ()
-    """Names of problems that it may answer with, besides those of all routes."""
+    """Slugs of problems that it may answer with, besides those of all routes."""
     alias: str = ""
     """A second path for it; empty: none."""
     most: int = BODY_MAX
     """Most bytes of a request's body."""
     headers: tuple[str, ...] = ()
-    """Names of its headers, which `sublet_functions.api.openapi` describes."""
+    """Names of its special headers, which `sublet_functions.api.openapi` describes."""
     signed: bool = False
     """Whether a signature is accepted instead of a token."""
     events: bool = False

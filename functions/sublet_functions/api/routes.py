@@ -242,4 +242,4 @@ WITHIN_QUEUES = frozenset(
         *(list_workers, enlist, leave, retire, reconcile, list_pools, get_pool, whoami, list_audit),
     }
 )
-"""Handlers that a token limited to some queues may use: they show and change nothing of others."""
+"""Handlers that a token limited to some queues may use: they show and change nothing of other queues."""

@@ -45,7 +45,7 @@ class BulkOrder(RequestModel):
 
 
 class OrderedJob(BatchItem):
-    """Outcome of one job, and its revision before."""
+    """One job's outcome, and its revision before."""
 
     revision: int
     state: State | Literal["erased"] | None = None  # type: ignore[assignment]  # wider than in other batches
