@@ -39,7 +39,7 @@ CONTINUE_SECONDS = 1.0
 
 
 class LoopState:
-    """The API on one event loop, and its end."""
+    """The API on one event loop, and how it ends."""
 
     def __init__(self, hosted: Hosted) -> None:
         self.loop = asyncio.get_running_loop()
@@ -72,7 +72,7 @@ class StopSignals:
         self._hooks: dict[int, partial[None]] = {}
 
     def add(self, state: LoopState) -> None:
-        """End this state at the next signal."""
+        """End this state's API at the next signal."""
         self._forget_closed()
         self._states.add(state)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,7 +84,7 @@ class StopSignals:
                     self._hooks[number] = hook
 
     def remove(self, state: LoopState) -> None:
-        """Do not end this state at a signal. If it was the last one, restore the server's handlers."""
+        """Do not end this state at a signal. After the last one, restore the server's handlers."""
         self._states.discard(state)
         self._forget_closed()
         if not self._states:
@@ -112,7 +112,7 @@ SIGNALS = StopSignals()
 
 
 class Asgi:
-    """The ASGI application. Connections belong to an event loop, and are opened at its first request."""
+    """The ASGI application. Each event loop has its own connections to Redis, opened at its first request."""
 
     def __init__(self, make: Callable[[], Hosted] | None = None, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
         self._make = make or _hosted
@@ -136,7 +136,7 @@ class Asgi:
     @contextlib.asynccontextmanager
     async def lifespan(self, outer: Any = None) -> AsyncIterator[None]:
         """Start and end with another application, `outer`: use this as that one's `lifespan`. Raises Invalid
-        for invalid settings.
+        for invalid or missing settings.
         """
         state = self._state()
         try:

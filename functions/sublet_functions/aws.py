@@ -46,10 +46,10 @@ class Context(Protocol):
 
 
 def handler(event: Any, context: Context) -> Any:
-    """Answer the HTTP request of an event in Lambda's format, or run another event's tick or worker and return
-    its totals.
+    """Answer the HTTP request of an event in Lambda's format, or run another event's tick or worker and
+    return its totals.
 
-    Raises EventFailed if that failed, or the event is not supported.
+    Raises EventFailed if the tick or worker failed, or the event is not supported.
     """
     global _kept
     if _kept is None or _kept.process != os.getpid():

@@ -99,7 +99,7 @@ class RoundResult(NamedTuple):
 
 
 def one_round(operations: Operations, by: str, summary: TickSummary) -> Plan[RoundResult]:
-    """Do maintenance and fire schedules once; add to `summary`. A missing namespace is not created."""
+    """Do maintenance and fire schedules once; add to `summary`. It summons no worker, and creates no namespace."""
     summary.rounds += 1
     try:
         return (yield from _maintain(operations, by, summary))

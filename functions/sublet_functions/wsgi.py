@@ -1,8 +1,6 @@
 """The API as a WSGI application (PEP 3333): `sublet_functions.wsgi:app`, for gunicorn and other WSGI servers.
 
-Each process has an event loop in a thread, started at the first request. Not `a2wsgi` (1.10.10) over the
-ASGI application: under `gunicorn --preload` it hung, a claim whose client has gone takes jobs, and it
-lacks time limits.
+Each process has an event loop in a thread, started at the first request.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class RequestStream:
     """The body of a request, received a little ahead of its reader; it also notices when the client
     disconnects.
 
-    A server reports that only after the body. So an unread body is received, too, and discarded when it is
-    unwanted, or after `seconds` without space.
+    A server reports a disconnect only after the body. So an unread body is received, too, and discarded when
+    it is unwanted, or after `seconds` without space.
     """
 
     def __init__(self, receive: Receive, seconds: float) -> None:
@@ -46,8 +46,8 @@ class RequestStream:
         self.disconnected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.responding = False
         self.served = False
-        """Whether the response's last piece is being sent: servers then also report a client that received
-        everything.
+        """Whether the response's last piece is being sent: servers then report even a client that received
+        all as disconnected.
         """
 
     def start(self) -> None:
@@ -124,7 +124,7 @@ class ResponseSender:
         self._seconds = seconds
 
     async def send(self, shutdown: StreamShutdown) -> None:
-        """Send the response. Raises OSError if the client has disconnected, or takes nothing for `seconds`."""
+        """Send the response. Raises OSError if the client has disconnected, or reads nothing for `seconds`."""
         response = self._response
         if isinstance(response.body, bytes):
             await self._send_whole(response.body)

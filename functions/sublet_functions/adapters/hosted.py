@@ -110,7 +110,7 @@ class Hosted:
             raise
 
     def limit_work(self, seconds: float) -> None:
-        """Limit how many seconds workers that start later may run."""
+        """Limit how many seconds (1 at least) workers that start later may run."""
         self._work_seconds = max(1.0, seconds)
         if self._api and self._api.worker_host:
             self._api.worker_host.seconds = self._work_seconds

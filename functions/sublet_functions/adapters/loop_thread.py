@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 START_SECONDS = 10.0
 CHECK_SECONDS = 0.5
-"""Seconds between two looks of a waiting thread at the loop and the client."""
+"""Seconds between two checks of the loop and the client by a waiting thread."""
 STUCK_SECONDS = 30.0
-"""After so many seconds without a sign of the loop, a task is assumed to block it."""
+"""If the loop has not run for so many seconds, a task is assumed to block it."""
 DEADLINE_CHECK_SECONDS = 1.0
 CLOSE_SECONDS = 10.0
 
@@ -94,7 +94,7 @@ class LoopThread:
                 self._thread.start()
         if not self._up.wait(START_SECONDS):
             raise LoopUnresponsive(
-                "the event loop of this process did not start: do the server's processes allow threads?"
+                "the event loop of this process did not start: allow threads in the server's processes"
             )
 
     def _run(self) -> None:
@@ -139,7 +139,7 @@ class LoopThread:
             raise LoopUnresponsive("this process is about to end, and its event loop has ended") from None
 
     def ping(self) -> None:
-        """Record that the loop is not blocked; waiting threads look at this."""
+        """Count a round of the loop: waiting threads see that it is not blocked."""
         self.rounds += 1
 
     def check_ending(self) -> bool:
@@ -158,8 +158,8 @@ class LoopThread:
         return self._finishing
 
     def set_deadline(self, key: object, seconds: float, otherwise: Callable[[], object]) -> None:
-        """Call `otherwise` on the loop after `seconds`, unless `clear_deadline` is called with this key
-        before. Raises LoopUnresponsive.
+        """Call `otherwise` on the loop after `seconds`, up to 1 s late, unless `clear_deadline` is called
+        with this key before. Raises LoopUnresponsive.
         """
         with self._deadlines_lock:
             self._deadlines[key] = time.monotonic() + seconds, otherwise

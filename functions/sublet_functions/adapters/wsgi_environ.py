@@ -142,7 +142,7 @@ def _is_closed(one: Any) -> bool:
 
 def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
     """Shut down the client's connection, in one or both directions, so that a blocked thread can continue.
-    Safe in any thread.
+    Does nothing if the server hides the socket.
     """
     for name in SOCKETS:
         if name in environ:
@@ -154,6 +154,6 @@ def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
 
 
 def is_ending() -> bool:
-    """Whether the server is stopping; only gunicorn lets that be seen."""
+    """Whether the server is stopping; False for others than gunicorn."""
     worker = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(worker, "alive", True) is False

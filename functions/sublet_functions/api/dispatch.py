@@ -87,7 +87,7 @@ class Api:
     """The path below which a gateway serves the API; links begin with it. Raises Invalid if it is malformed."""
     _outage: OutageLog = field(default_factory=OutageLog, init=False)
     _failed_at: float = field(default=0.0, init=False)
-    """When Redis was last unavailable (monotonic clock), until the outage's end is logged."""
+    """When Redis was last unavailable, until the outage's end is logged."""
     _queues: BodyQueues = field(default_factory=BodyQueues, init=False)
     _shared: SharedReads = field(default_factory=SharedReads, init=False)
     _shared_statistics: SharedReads = field(default_factory=SharedReads, init=False)

@@ -52,7 +52,7 @@ class StaticFile:
 
 @cache
 def static_files() -> Mapping[str, StaticFile]:
-    """Return the package's files by name."""
+    """Return the dashboard's files by name."""
     folder = package_files("sublet_functions.dashboard") / "static"
     found = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
     return {name: StaticFile.of(name, body) for name, body in sorted(found.items())}
@@ -82,7 +82,7 @@ async def get_file(call: Call[Empty, Empty]) -> Response:
     name = call.path["file"]
     found = static_files().get(name) if name != PAGE else None
     if found is None:
-        raise Problem("not-found", f"the dashboard has no file {name}")
+        raise Problem("not-found", f"the dashboard has no file {name}: reload /ui")
     return _response(call, found)
 
 

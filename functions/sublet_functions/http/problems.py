@@ -138,7 +138,7 @@ class MayBeStored(Unavailable):
 
 def internal_error() -> Problem:
     """Return the problem for an unexpected exception, without its text, which may be private."""
-    return Problem("internal", "unexpected error in the server: its log names the place")
+    return Problem("internal", "unexpected error in the server: its operator finds the place in its log")
 
 
 def cut_off_body() -> Problem:

@@ -1,7 +1,7 @@
-"""One client's connection: a request handler of aiohttp's low-level server, with our limits and problem documents.
+"""One client's connection: a request handler of aiohttp's low-level server, with our limits and problem
+documents.
 
-`web.Application` adds 7 to 20 µs of CPU to a request, and lacks the defences that
-tests/http/test_http_bad_input.py tests.
+`web.Application` lacks the defences that tests/http/test_http_bad_input.py tests.
 """
 
 from __future__ import annotations
@@ -189,8 +189,8 @@ class Connection(web.RequestHandler):
             return True
 
     def leave(self, response: Response) -> None:
-        """Send a last response and close this end; discard what the client still sends until it has read the
-        response.
+        """Send a last response and close this end, once; discard for `linger_seconds` what the client still
+        sends, so that it can read the response.
         """
         self.head_at = 0.0
         self._head.clear()
@@ -354,7 +354,7 @@ class LastResponse(SentResponse):
         self._response = response
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Send the response. The client's close, after reading, cancels this task; `linger_seconds` end it."""
+        """Send the response. Then wait for `linger_seconds`; asyncio cancels this when the client closes."""
         connection = cast(Connection, request.protocol)
         connection.leave(self._response)
         await asyncio.sleep(connection.state.limits.linger_seconds)

@@ -18,17 +18,17 @@ NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def listen(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
-    """Listen on all addresses of a host, on one port; port 0 finds a free one.
+    """Return sockets that listen on all addresses of a host, on one port; port 0 finds a free one.
 
-    Raises Invalid for a host that is not this machine, for a port that needs a privilege, and with
-    `loopback_only` for one that is not loopback; JobsError for a port in use.
+    Raises Invalid for a host that is not this machine, a port that needs a privilege and, with
+    `loopback_only`, a host that is not loopback; JobsError for a port in use.
     """
     found = _addresses(host, port)
     others = [address for _, address in found if not is_loopback(address)]
     if loopback_only and others:
         raise Invalid(
             f"host {_named(host, others[0])}: without tokens only loopback addresses are served: set SUBLET_TOKENS to "
-            f"NAME:ROLES:SECRET (roles: submit work read admin tick; `{HINT}` makes a secret), or use --host 127.0.0.1"
+            f"NAME:ROLES:SECRET (roles: submit work read payloads metrics tick admin; `{HINT}` makes a secret), or use --host 127.0.0.1"
         )
     for tries_left in reversed(range(FREE_PORT_TRIES)):
         try:

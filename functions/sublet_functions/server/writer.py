@@ -1,4 +1,4 @@
-"""Responses on the socket, no faster than the client takes them."""
+"""Responses on the socket, no faster than the client reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sublet_functions.http.response import Response, StreamShutdown
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BUFFER_MAX = 64 * 1024
-"""A stream waits while so many bytes are unsent."""
+"""A stream waits while more bytes are unsent."""
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 """poll's events of a closed connection: macOS POLLHUP, Linux POLLRDHUP."""
@@ -64,7 +64,7 @@ def has_disconnected(transport: asyncio.Transport) -> bool:
 
 
 class ResponseWriter:
-    """Writes responses to one connection, and waits when the client does not take them."""
+    """Writes responses to one connection, and waits while the client does not read."""
 
     def __init__(
         self, transport: asyncio.Transport | None, drain: Callable[[], Awaitable[None]], seconds: float
@@ -74,8 +74,8 @@ class ResponseWriter:
         self._seconds = seconds
 
     async def write(self, data: bytes, *, confirm: bool = False) -> None:
-        """Send bytes. Raises OSError if the client has disconnected, or takes nothing for `seconds`. With
-        `confirm`, it waits until the kernel has all of them.
+        """Send bytes. Raises OSError if the client has disconnected, or reads nothing for `seconds`. With
+        `confirm`, wait until the kernel has all of them.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -94,9 +94,7 @@ class ResponseWriter:
             transport.set_write_buffer_limits()
 
     async def stream(self, response: Response, shutdown: StreamShutdown, *, chunked: bool) -> None:
-        """Send a body's pieces until it ends or `shutdown` stops it. Raises OSError if the client has
-        disconnected.
-        """
+        """Send a body's pieces until it ends or `shutdown` stops it. Raises OSError as `write` does."""
         assert not isinstance(response.body, bytes)
         end = asyncio.timeout(0 if shutdown.stopped else None)
         try:
@@ -120,6 +118,6 @@ class ResponseWriter:
                 await self.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
 
     def abort(self) -> None:
-        """Close the connection at once, so that the client does not take a part of a response for the whole."""
+        """Close the connection at once, so that the client does not mistake a part of a response for the whole."""
         if self._transport is not None:
             self._transport.abort()
