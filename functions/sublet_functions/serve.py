@@ -30,14 +30,14 @@ READY = Request("GET", "/readyz", headers={"host": "localhost"})
 
 
 class Stop:
-    """A request to stop a server: the first lets running requests finish, the second ends them."""
+    """A stop of a server: the first `ask` lets running requests finish, the second ends them."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.hurried = asyncio.Event()
 
     def ask(self) -> None:
-        """Request the stop; the second time, end running requests."""
+        """Stop the server; the second time, end requests."""
         (self.hurried if self.asked.is_set() else self.asked).set()
 
 
@@ -57,11 +57,12 @@ async def serve(
 ) -> None:
     """Serve the API until SIGTERM, SIGINT or SIGHUP; with `stop`, until that instead.
 
-    `report` gets the URL when the server listens. Without `tokens` only loopback addresses are served. Without Redis,
-    requests are answered 503. With a `worker_host`, `POST /work` runs workers, for clients with a token or one of the
-    `secrets`. On a stop, waiting requests are answered at once, workers finish or release their jobs, and other requests
-    have 8 s; a second signal ends them. `summon_first`: for a process that may be frozen between requests.
-    `check_tasks`: see `KnownTasks`. Raises Invalid for an address that cannot be served, JobsError for a port in use.
+    `report` gets the URL when the server listens. Without `tokens` only loopback addresses are served.
+    Without Redis, requests are answered 503. With a `worker_host`, `POST /work` runs workers, for clients
+    with a token or one of the `secrets`. On a stop, waiting requests are answered at once, workers finish or
+    release their jobs, and other requests have 8 s; a second signal ends them. `summon_first`: a response
+    waits until workers are summoned, as this process may then freeze. `check_tasks`: see `KnownTasks`. Raises
+    Invalid for an address that cannot be served, JobsError for a port in use.
     """
     tokens, limits = tokens or Tokens(), limits or Limits()
     sockets = listen(host, port, loopback_only=not tokens.needed)

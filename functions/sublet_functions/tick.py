@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sublet.scaling.summoner import Summoned
 
 CALLS_MAX = 1000
-"""Most calls of `reap`, and as many of `prune`, in one round."""
+"""Most calls of `reap`, and of `prune`, in one round."""
 
 
 @dataclass
@@ -53,8 +53,9 @@ def run_tick(
     report: Report = lambda summary, pools: None,
     summon: Summon | None = None,
 ) -> TickSummary:
-    """Run one round at once, then one every `every` seconds until `seconds` are over; return the totals. `summon`
-    summons workers if there are pools (default: with the invokers that the environment allows).
+    """Run one round at once, then one every `every` seconds until `seconds` are over, then delete large
+    payloads without a job; return the totals. `summon` summons workers if there are pools (default: with the
+    invokers that the environment allows).
 
     Raises JobsError if Redis is unavailable or schedules cannot be fired: the next tick tries again.
     """
@@ -81,21 +82,19 @@ def _summon(client: SyncClient) -> Summoned:
 
 
 def pause_until_next_round(start: float, every: float, seconds: float) -> float | None:
-    """Return in how many seconds the next round begins (every `every` seconds from `start`); None if that is
-    after `seconds`.
-    """
+    """Return the seconds until the next round (every `every` seconds from `start`); None if that is after `seconds`."""
     passed = time.monotonic() - start
     at = (passed // every + 1) * every
     return at - passed if at <= seconds else None
 
 
 class RoundResult(NamedTuple):
-    """The result of one round: whether there are pools, and the error of the schedules."""
+    """The result of one round."""
 
     pools: bool
     """Whether there are pools, to which workers may be owed."""
     error: JobsError | None
-    """Why schedules could not be fired; it is raised after workers were summoned. None: they were."""
+    """Why schedules could not be fired; to be raised after workers were summoned. None: no error."""
 
 
 def one_round(operations: Operations, by: str, summary: TickSummary) -> Plan[RoundResult]:

@@ -54,16 +54,19 @@ async def work(
 ) -> Summary:
     """Run one worker in this process, on the app's Redis or another `source`, and return its summary.
 
-    `seconds`: the time that the platform has left. The worker ends within it: it releases unfinished jobs and, at
-    once, a job whose `timeout` does not fit into the rest, unless it could never fit. Other options: `WorkerConfig`.
+    `seconds`: the time that the platform has left (None: no limit). The worker ends within it: it releases
+    unfinished jobs and, at once, a job whose `timeout` does not fit into the rest, unless it could never fit.
+    Other options: `WorkerConfig`.
 
-    A draining worker of a `pool` ends when it was idle for `linger` seconds and the pool can spare it. A worker on
-    Redis that ends otherwise summons workers for its jobs, by `invokers` (None: those that the environment allows).
+    A draining worker of a `pool` ends when it was idle for `linger` seconds and the pool can spare it. A
+    worker on Redis that ends otherwise summons workers for its jobs, by `invokers` (None: those that the
+    environment allows).
 
-    SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released, which costs no try; a
-    second signal releases them at once. A caller that handles signals gets the worker by `obey`. `connect` replaces
-    the first call: it may wait, and returns the seconds to subtract from `seconds`. A `source` is not closed. Raises
-    Unavailable if the source does not answer at the start, Denied, Invalid; later outages are retried.
+    SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released, which costs no
+    try; a second signal releases them at once. A caller that handles signals gets the worker by `obey`.
+    `connect` replaces the first call: it may wait, and returns the seconds to subtract from `seconds`. A
+    `source` is not closed. Raises Unavailable if the source does not answer at the start, Denied, Invalid;
+    later outages are retried.
     """
     async with _kept_logs(), _opened_source(app, source) as opened:
         left = _left(seconds, await (connect or _first_call)(opened))

@@ -47,7 +47,7 @@ PIECE_SECONDS = 60.0
 """Most seconds until the next piece of a stream is there."""
 BODY_SECONDS = Limits().body_seconds
 SEND_SECONDS = Limits().send_seconds
-"""Most seconds until the client has taken one piece, where the server gives the socket."""
+"""Most seconds until the client has received one piece, where the server gives the socket."""
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
 BODILESS = (204, 304)
 

@@ -105,7 +105,7 @@ class RequestStream:
         return self.read_nowait()
 
     def close(self) -> None:
-        """Stop receiving, at the end of the request."""
+        """Stop receiving the body."""
         if self._receiving:
             self._receiving.cancel()
         self.disconnected.cancel()

@@ -33,7 +33,7 @@ IDLE = 60.0
 process.
 """
 REST_SECONDS = 0.8
-"""Most seconds by which a response waits for the release of abandoned claims."""
+"""Most seconds by which a response waits for the release of disconnected clients' jobs."""
 CLOSE_SECONDS = 3.0
 NO_TOKENS = "no tokens are set, so every request is refused: set SUBLET_TOKENS (NAME:ROLES:SECRET) or SUBLET_TOKENS_FILE"
 

@@ -169,7 +169,7 @@ class LoopThread:
             self.soon(self._check_deadlines)
 
     def clear_deadline(self, key: object) -> None:
-        """Remove the deadline with this key, if there is one."""
+        """Remove the deadline with this key, if any."""
         with self._deadlines_lock:
             self._deadlines.pop(key, None)
 
@@ -184,7 +184,7 @@ class LoopThread:
                 self._loop.call_later(DEADLINE_CHECK_SECONDS, self._check_deadlines)
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a coroutine as a task on the loop. To be called on the loop."""
+        """Start a coroutine as a task. To be called on the loop."""
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

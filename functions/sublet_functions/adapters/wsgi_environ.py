@@ -154,6 +154,6 @@ def cut(environ: Environ, how: int = socket.SHUT_RDWR) -> None:
 
 
 def is_ending() -> bool:
-    """Whether the server is stopping; False for others than gunicorn."""
+    """Whether gunicorn is stopping; False under another server."""
     worker = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(worker, "alive", True) is False

@@ -70,7 +70,9 @@ def _page(root: str) -> StaticFile:
 
 
 async def get_page(call: Call[Empty, AnyQuery]) -> Response:
-    """Return the dashboard: one HTML page for all paths below `/ui`, where it shows the view, or that there is none."""
+    """Return the dashboard: one HTML page, whose script shows the view for the path below `/ui`. `/ui/` is
+    redirected to `/ui`.
+    """
     if call.request.path == "/ui/":
         return Response(307, headers={"Location": "../ui"})  # relative: a gateway's prefix is unknown
     depth = call.request.path.count("/") - 1

@@ -28,11 +28,11 @@ class NamespaceStatistics:
     by one.
     """
     oldest: dict[str, float]
-    """For how many seconds the first job of each queue that has one has been due."""
+    """Queue → seconds since its first queued job was due."""
     left_out: int
     """How many queues were not read."""
     unserved: dict[str, int]
-    """Queues that no worker serves → number of queued jobs, the most first."""
+    """Queues that no worker and no pool's invoker serves → number of queued jobs, the most first."""
     workers: int
     maintenance_age: float | None
     """Seconds since the last maintenance; None before the first."""

@@ -15,7 +15,8 @@ from sublet_functions.schemas.responses import Stats
 
 
 async def stats(call: Call[Empty, StatsQuery]) -> Response:
-    """Return statistics of the namespace, or their sums over the given queues. Autoscalers use `ready`.
+    """Return statistics of the namespace, or their sums over the given or permitted queues. Autoscalers use
+    `ready`.
 
     For KEDA: `metrics-api` with `valueLocation: ready`. Each request first does some maintenance: without a
     running worker, only the autoscaler may notice due jobs and expired leases.

@@ -1,4 +1,4 @@
-"""The routes `POST /tick` and `GET /tick`."""
+"""`/tick`: run a tick."""
 
 import asyncio
 import contextlib
@@ -15,9 +15,9 @@ from sublet_functions.tick import TickSummary, one_round, pause_until_next_round
 
 async def tick(call: Call[Empty | Event, TickQuery]) -> Response:
     """Do maintenance, fire due schedules and summon workers, again each `every` seconds until `for` seconds
-    are over. Ticks may run concurrently.
+    are over; then delete large payloads without jobs. Ticks may run concurrently.
 
-    Any CloudEvent is accepted as a tick, and answered with 202.
+    Any CloudEvent is a tick, answered with 202.
     """
     asked, store, summary, start = call.query, call.store, TickSummary(), time.monotonic()
     by = f"http:{call.principal.name}".rstrip(":")

@@ -109,11 +109,11 @@ class WorkerHost:
         self._stopped = False
         self._ends = float("inf")  # of the time that `finish` was given
         self.stuck = 0
-        """Tasks that ignored their cancellation. An orderly exit would wait for them for ever."""
+        """How many tasks ignored their cancellation. An orderly exit would wait for them for ever."""
 
     @property
     def busy(self) -> bool:
-        """Whether at least one worker runs."""
+        """Whether a worker runs."""
         return bool(self._runs)
 
     @staticmethod

@@ -223,9 +223,7 @@ class _Queue:
         self.waiting = 0
 
     def leave(self, took: float) -> None:
-        """Start the queue's next body: at once, in the loop's next round, or after other requests had as much
-        CPU time (`took`).
-        """
+        """Start the queue's next body as SHORT and LONG define; `took`: CPU seconds of parsing."""
         if took < SHORT:
             self.turn.release()
         else:

@@ -83,7 +83,7 @@ class StreamShutdown:
 
 
 def encode(value: Any) -> bytes:
-    """Encode a value as JSON, even NaN, invalid Unicode or too deep nesting."""
+    """Encode a value as JSON (NaN as null), also invalid Unicode and too deep nesting."""
     try:
         return to_json(value, inf_nan_mode="null")
     except (PydanticSerializationError, ValueError):

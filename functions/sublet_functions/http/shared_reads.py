@@ -43,7 +43,7 @@ class Patience(NamedTuple):
 
     seconds: float
     costly: float
-    """The same for an answer that takes many commands to read; not less than `seconds`."""
+    """How old an answer it accepts if reading takes many commands; not less than `seconds`."""
 
     @classmethod
     def parse(cls, text: str) -> Patience:

@@ -1,5 +1,5 @@
 """Request bodies, with their limits, also for the OpenAPI document. Durations are seconds, times are RFC
-3339. Unknown fields are refused, because the client expects an effect of them.
+3339. Unknown fields are refused.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -56,7 +56,9 @@ class RequestModel(BaseModel):
 
 
 class ExponentialBackoff(RequestModel):
-    """Wait `first` seconds before the next attempt, times `factor` for each further one, at most `cap`."""
+    """Wait `first` seconds before the next attempt, times `factor` for each further one, at most `cap`; a
+    random 50 to 100 % of that.
+    """
 
     first: Delay = 1.0
     factor: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 2.0
@@ -66,7 +68,7 @@ class ExponentialBackoff(RequestModel):
 AnyBackoff = Annotated[
     Delay | ExponentialBackoff,
     Field(
-        description="Seconds before the next attempt, or their growth. Default: 1 s, doubling, at most 300 s."
+        description="Seconds before the next attempt, or their growth; a random 50 to 100 % of them is used. Default: 1 s, doubling, at most 300 s."
     ),
 ]
 

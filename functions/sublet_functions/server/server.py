@@ -1,4 +1,4 @@
-"""The server: accepts connections, and stops without cutting off requests."""
+"""The server: accepts connections, and lets requests finish when it stops."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class HttpServer(web.Server):
                     connection.force_close()
 
     async def stop(self, seconds: float, hurried: asyncio.Event) -> None:
-        """Accept no more requests, end streams, and finish running requests; those that still run after
-        `seconds`, or when `hurried` is set, are cancelled.
+        """Accept no more requests, end streams, and finish running requests; those that run after `seconds`,
+        or when `hurried` is set, are cancelled.
         """
         state = self.state
         state.stopping = True

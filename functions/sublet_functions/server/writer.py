@@ -14,7 +14,7 @@ from sublet_functions.http.response import Response, StreamShutdown
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BUFFER_MAX = 64 * 1024
-"""A stream waits while more bytes are unsent."""
+"""A stream waits while more than so many bytes are unsent."""
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 """poll's events of a closed connection: macOS POLLHUP, Linux POLLRDHUP."""
