@@ -20,7 +20,7 @@ def sizes(count, queues=1, rules="", payload=b"{}"):
     return [len(batch) for batch in found]
 
 
-def test_a_submit_takes_fewer_jobs_of_many_queues_or_with_tags():
+def test_a_submit_takes_fewer_jobs_of_many_queues_or_with_tags_or_groups():
     assert sizes(450) == [200, 200, 50]
     assert sizes(450, rules="priority=3 key=k") == [200, 200, 50]
     assert sizes(5, payload=b"x" * 200 * 1024) == [2, 2, 1]
@@ -28,6 +28,7 @@ def test_a_submit_takes_fewer_jobs_of_many_queues_or_with_tags():
     assert sizes(200, queues=200) == [45, 45, 45, 45, 20]
     assert sizes(200, rules="tags=a,b,c,d,e") == [57, 57, 57, 29]
     assert sizes(200, rules="priority=1 tags=a keep=1") == [133, 67]
+    assert sizes(200, rules="priority=1 group=acme") == [100, 100]
     assert sizes(0) == []
 
 

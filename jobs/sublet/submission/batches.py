@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from sublet.model import Submission
 from sublet.protocol.verbs import BATCH, BYTES
 
-QUEUE, TAG = 3.5, 0.5
-"""What a further queue, or a tag, in one call costs Redis, as a number of jobs that take as long."""
+QUEUE, TAG, GROUP = 3.5, 0.5, 1.0
+"""What a further queue, a tag, or a job's group in one call costs Redis, as a number of jobs that take as long."""
 
 
 def batches(jobs: Sequence[Submission]) -> Iterator[list[Submission]]:
     """Split jobs, in order, into lists for one call each: up to 200 jobs and 512 KiB, fewer with several
-    queues or with tags. A larger job gets its own list.
+    queues, with tags or with groups. A larger job gets its own list.
     """
     batch: list[Submission] = []
     queues: set[str] = set()
@@ -22,6 +22,8 @@ def batches(jobs: Sequence[Submission]) -> Iterator[list[Submission]]:
         cost = 1.0
         if rules and "tags=" in rules:
             cost += TAG * (1 + rules.partition("tags=")[2].partition(" ")[0].count(","))
+        if rules and "group=" in rules:
+            cost += GROUP
         room -= cost
         if queue not in queues:
             queues.add(queue)

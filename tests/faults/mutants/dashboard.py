@@ -288,7 +288,15 @@ MUTANTS = (
         "room -= QUEUE",
         "room -= 0",
         "one request holds Redis for ten milliseconds",
-        "protocol/test_batches.py::test_a_submit_takes_fewer_jobs_of_many_queues_or_with_tags",
+        "protocol/test_batches.py::test_a_submit_takes_fewer_jobs_of_many_queues_or_with_tags_or_groups",
+    ),
+    Mutant(
+        "a submit has 200 jobs with groups",
+        "jobs/sublet/submission/batches.py",
+        "            cost += GROUP\n",
+        "            cost += 0\n",
+        "one request holds Redis for five milliseconds",
+        "protocol/test_batches.py::test_a_submit_takes_fewer_jobs_of_many_queues_or_with_tags_or_groups",
     ),
     Mutant(
         "a page reads the lengths of all queues",
