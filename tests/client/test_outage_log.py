@@ -33,6 +33,15 @@ def test_an_outage_is_logged_once_then_each_minute_then_its_end(clock, caplog):
     ]
 
 
+def test_a_call_is_sent_again_sooner_at_first(clock):
+    seen, pauses = outage_log.OutageLog(), []
+    for _ in range(6):
+        seen.failed("claim", Unavailable("no answer"))
+        pauses.append(round(seen.pause(0.5), 2))
+        clock.now += 0.4
+    assert pauses == [0.1, 0.1, 0.2, 0.3, 0.4, 0.5]
+
+
 def test_the_next_outage_is_logged_at_once(clock, caplog):
     seen = outage_log.OutageLog()
     for _ in range(2):

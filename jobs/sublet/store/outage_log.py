@@ -8,6 +8,7 @@ from sublet.errors import Forbidden
 log = logging.getLogger("sublet.worker.worker")
 
 AGAIN = 60.0
+SOON = 0.1
 QUIET = 1.0
 """An answer ends an outage if no call has failed for so many seconds."""
 
@@ -48,6 +49,13 @@ class OutageLog:
         if self._hindered_at is None or now - self._hindered_at >= AGAIN:
             self._hindered_at = now
             log.warning("cannot %s: %s", what, error)
+
+    def pause(self, most: float) -> float:
+        """Return after how many seconds to send a call again: after a quarter of the outage so far, but 0.1 s
+        or more, and at most `most`.
+        """
+        lasted = time.monotonic() - self._since if self._since is not None else 0.0
+        return min(most, max(SOON, lasted / 4))
 
     @property
     def ongoing(self) -> bool:

@@ -185,7 +185,7 @@ class ClaimLoops:
                 if isinstance(error, Unfit) or (isinstance(error, Forbidden) and not self._was_answered):
                     raise
                 self._state.outage.failed("claim", error)
-        await asyncio.sleep(RETRY_AFTER)
+        await asyncio.sleep(self._state.outage.pause(RETRY_AFTER))
         return n
 
     async def _request(self, queues: Sequence[str], n: int, wait: float) -> int:

@@ -10,6 +10,7 @@ from sublet.store.outage_log import OutageLog
 from sublet.store.source import JobSource
 
 RETRY_AFTER = 0.5
+"""Most seconds between a call without an answer and the next one."""
 FULL_BATCH = 50
 """So many outcomes are sent even while earlier ones lack an answer; fewer wait for it."""
 
@@ -58,7 +59,7 @@ class SettleLoop:
         except Unavailable as error:
             self._outage.failed(f"settle {len(batch)} jobs", error)
             self._endings += batch
-            await asyncio.sleep(RETRY_AFTER)
+            await asyncio.sleep(self._outage.pause(RETRY_AFTER))
             self._waiting.set()
             return
         self._outage.over()

@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant(
         "each read of an outage carries a claim",
         WAKEUPS,
-        "            self._broke\n            or not waiter.prepare\n",
+        "            self._breaks\n            or not waiter.prepare\n",
         "            not waiter.prepare\n",
         "a server that stays away leaves dozens of claims to withdraw",
         "client/test_claim_ahead.py::test_after_an_outage_one_read_carries_no_claim[valkey]",

@@ -29,6 +29,8 @@ from sublet.store.waiting.discovery import POLL_SECONDS, POLLED, REST, with_jobs
 from sublet.store.waiting.ready_queues import Selection
 from sublet.store.waiting.waiter import QueueWaiters, Waiter, WakeUp
 
+SOON = 0.1
+"""Seconds until the connection is used again after an error, times the errors in a row; at most `REST`."""
 BLPOP_MAX = 1000
 """Most queues in the blocking read: each costs the server about 1 µs per wake-up. The others are polled."""
 
@@ -54,8 +56,8 @@ class WakeUps:
         self._run = run
         self._withdraw = withdraw
         self._ahead: tuple[Waiter, ClaimAhead] | None = None
-        self._broke = False
-        """Whether the last read failed: the next one carries no claim, as it could not be withdrawn."""
+        self._breaks = 0
+        """How many reads in a row failed. After one, the next carries no claim, as it could not be withdrawn."""
         self._own = keys.wake(base, "|" + secrets.token_urlsafe(16))
         self._waiters: dict[Waiter, None] = {}
         self._queues: dict[str, QueueWaiters] = {}
@@ -161,7 +163,7 @@ class WakeUps:
     def _claim_ahead(self) -> ClaimAhead | None:
         waiter = next(iter(self._waiters))
         if (
-            self._broke
+            self._breaks
             or not waiter.prepare
             or len(self._waiters) > 1
             or not isinstance(self._line, Pipeline)
@@ -202,11 +204,13 @@ class WakeUps:
 
     def _on_reply(self, found: Any, is_used: bool = False) -> None:
         self._reading = self._interrupted = False
-        self._broke = isinstance(found, Exception)
-        if self._broke:
+        self._breaks = self._breaks + 1 if isinstance(found, Exception) else 0
+        if self._breaks:
             self._reading = True  # no new read before the rest is over
             self._named = frozenset()
-            self._rest = asyncio.get_running_loop().call_later(REST, self._read_again)
+            self._rest = asyncio.get_running_loop().call_later(
+                min(REST, SOON * self._breaks), self._read_again
+            )
             return
         key, element = _wakeup_in(found)
         if key in self._queues:
