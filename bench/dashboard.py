@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument(
         "--views", default="", help=f"pages measured alone, too, two minutes each: {','.join(VIEWS)}"
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement of pages (60)")
+    parser.add_argument("--seconds", type=float, default=120.0, help="of each measurement of pages (120)")
     parser.add_argument("--rate", type=float, default=5.0, help="jobs run a second (5)")
     parser.add_argument("--no-held", dest="held", action="store_false", help="leave out the longest commands")
     parser.add_argument("--no-paint", dest="paint", action="store_false", help="leave out Chromium")
@@ -175,7 +175,7 @@ def main() -> None:
         binary = shutil.which("redis-server")
         with EmbeddedServer.start(Path(folder), binary=binary, persistent=False) as server:
             found = asyncio.run(measure(server.url, asked))
-            found["paint"] = paint(server.url, asked.seconds / 3) if asked.paint and chromium() else {}
+            found["paint"] = paint(server.url, asked.seconds / 6) if asked.paint and chromium() else {}
     print(json.dumps(found, indent=2) if asked.json else _table(found, asked.pages))
 
 
