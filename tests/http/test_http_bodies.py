@@ -133,6 +133,7 @@ async def test_a_client_cannot_use_the_id_of_an_occurrence(asked, own):
         ("GET", "/jobs?since=2026-01-31T12:00:00Z&until=2026-01-31T12:00:00Z", None, None),
         ("GET", "/jobs?nonsense=1", None, "nonsense"),
         ("GET", "/jobs?cursor=from-elsewhere", None, "cursor"),
+        ("POST", "/jobs/retry", {"filter": {}, "cursor": "é"}, "#/cursor"),
         ("GET", "/jobs?cursor=%00%01", None, "cursor"),
         ("GET", "/jobs?queue=%FF", None, None),
         ("GET", "/jobs?" + "&".join(f"a{n}=" for n in range(65)), None, None),

@@ -107,6 +107,7 @@ async def test_a_worker_runs_all_jobs_and_returns_their_counts(app, url):
         "failed": 0,
         "cancelled": 0,
         "released": 0,
+        "suspended": 0,
         "refused": 0,
         "seconds": 0,
         "stalled": False,

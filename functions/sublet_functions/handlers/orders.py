@@ -45,7 +45,7 @@ async def _order(call: Call[BulkOrder, Empty], order: str) -> Response:
             selection,
             expected=asked.expected,
             dry_run=asked.dry_run,
-            cursor=decode_cursor(asked.cursor),
+            cursor=decode_cursor(asked.cursor, "body"),
             counted_at=asked.counted_at,
         )
     jobs = [_item(outcome) for outcome in page.outcomes]

@@ -242,6 +242,7 @@ class WorkSummary(ResponseModel):
     failed: int
     cancelled: int = Field(description="Attempts that were stopped on request.")
     released: int = Field(description="Jobs given back unfinished.")
+    suspended: int = Field(description="Attempts that ended with a sleep or a wait of their task.")
     refused: int = Field(description="Outcomes that were refused because the lease was lost.")
     seconds: InSeconds
     stalled: bool
