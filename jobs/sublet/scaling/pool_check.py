@@ -1,10 +1,10 @@
-"""`check_pool`. It is not in the invokers' package, which a submit must not wait for pydantic to import."""
+"""`check_pool`, apart from the invokers: a submit imports those, but must not import pydantic."""
 
 from sublet.operations.pool import Pool, check
 from sublet.scaling.invokers import check_target
 
 
 def check_pool(pool: Pool) -> None:
-    """Check a pool's settings, invoker and target. Raises Invalid."""
+    """Raise Invalid unless a pool's settings are valid and `check_target` accepts its target."""
     check(pool)
     check_target(pool.invoker, pool.target)

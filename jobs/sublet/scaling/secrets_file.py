@@ -12,9 +12,7 @@ _Stamp = tuple[int, int, int]
 
 
 class SecretsFile:
-    """A file with secrets, which may change. `what` names the secrets in messages; `most`: the largest size
-    in characters.
-    """
+    """A file with secrets. `what` names the secrets in messages; `most`: the largest size in characters."""
 
     def __init__(self, path: str | Path, what: str, most: int) -> None:
         self.path, self._what, self._most = Path(path), what, most
@@ -22,12 +20,12 @@ class SecretsFile:
         self._checked_at = time.monotonic()
 
     def text(self) -> str:
-        """Return the file's text. Raises Invalid, without any of the text in the message."""
+        """Read the file; return its text. Raises Invalid if it cannot be read or is too large."""
         try:
             # Opening a pipe or a device could block without end.
             if not stat.S_ISREG(self.path.stat().st_mode):
                 raise Invalid(
-                    f"the file of {self._what} {self.path} cannot be read: it is not a regular file"
+                    f"the file of {self._what} {self.path} cannot be read: it is not a regular file; use one"
                 )
             with self.path.open(encoding="utf-8-sig", errors="replace") as file:
                 text = file.read(self._most + 1)
@@ -35,14 +33,12 @@ class SecretsFile:
             raise Invalid(f"the file of {self._what} {self.path} cannot be read: {error.strerror}") from None
         if len(text) > self._most:
             raise Invalid(
-                f"the file of {self._what} {self.path} has more than {self._most:,} characters: remove old ones"
+                f"the file of {self._what} {self.path} has more than {self._most:,} characters: shorten it"
             )
         return text
 
     def has_changed(self) -> bool:
-        """Whether the file has changed since the last look at it. It looks at most once a second, and else
-        returns False.
-        """
+        """Whether the file has changed since the last check; False if that was less than a second ago."""
         now = time.monotonic()
         if now - self._checked_at < CHECK_EVERY:
             return False

@@ -24,7 +24,7 @@ from sublet.scaling.secrets_file import SecretsFile
 log = logging.getLogger(__name__)
 
 TOLERANCE = 300
-"""How many seconds a request's timestamp may differ from the clock. A recorded request is useless after that."""
+"""Most seconds between a request's timestamp and the clock. A recorded request is refused after that."""
 SECRETS_MAX = 8
 FILE_MAX = 64 * 1024
 HINT = 'echo "whsec_$(openssl rand -base64 32)"'
@@ -38,13 +38,14 @@ _SIGNATURES_MAX = 32
 
 
 class Unsigned(JobsError):
-    """A request has no valid signature, or its timestamp is too far from the clock."""
+    """A request's signature or timestamp is missing or invalid."""
 
 
 class Secrets:
     """Secrets that sign and verify requests: those in `words` (separated by blanks) and in `file`.
 
-    A changed file is read again. While it is missing or invalid, the previous secrets stay valid.
+    Raises Invalid. A changed file is read again; while it is then missing or invalid, the previous secrets
+    stay valid.
     """
 
     def __init__(self, words: str = "", file: str | Path | None = None) -> None:
@@ -54,9 +55,8 @@ class Secrets:
 
     @classmethod
     def read(cls, environment: Mapping[str, str] | None = None) -> Secrets:
-        """Read SUBLET_SIGNING_SECRETS, and the file that SUBLET_SIGNING_SECRETS_FILE names.
-
-        Raises Invalid with the position of the error, and never with a secret.
+        """Return the secrets in SUBLET_SIGNING_SECRETS and in the file that SUBLET_SIGNING_SECRETS_FILE
+        names. Both are optional. Raises Invalid; the message has no secret.
         """
         found = held_secrets.environment() if environment is None else environment
         return cls(found.get("SUBLET_SIGNING_SECRETS", ""), found.get("SUBLET_SIGNING_SECRETS_FILE") or None)
@@ -68,8 +68,8 @@ class Secrets:
         return f"<{len(self)} signing secrets>"
 
     def sign(self, message_id: str, body: bytes, *, at: float | None = None) -> dict[str, str]:
-        """Return the three headers for a request. `at`: seconds since 1970, or now. Raises Invalid without a
-        secret.
+        """Return the three headers for a request. `at`: seconds since 1970, or now. Raises Invalid if there
+        is no secret.
         """
         self._reload()
         if not self._keys:
@@ -81,14 +81,14 @@ class Secrets:
         return {"webhook-id": message_id, "webhook-timestamp": moment, "webhook-signature": signatures}
 
     def verify(self, headers: Mapping[str, str], body: bytes, *, at: float | None = None) -> str:
-        """Check a request's signature and timestamp; return its id. `headers` have lower-case names. Raises
-        Unsigned.
+        """Check a request's signature and timestamp; return its `webhook-id`. `headers` must have lower-case
+        names. Raises Unsigned.
         """
         self._reload()
         message_id, moment = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
         if not _ID.fullmatch(message_id) or not _SECONDS.fullmatch(moment):
             raise Unsigned(
-                "the request is not signed: it needs the headers webhook-id, webhook-timestamp (seconds) and webhook-signature"
+                "the request is not signed: it needs valid headers webhook-id, webhook-timestamp (seconds) and webhook-signature"
             )
         own = [_signature(key, message_id, moment, body).encode() for key in self._keys]
         words = headers.get("webhook-signature", "").encode("ascii", "replace").split()[:_SIGNATURES_MAX]
@@ -96,7 +96,7 @@ class Secrets:
         fits = [hmac.compare_digest(mine, theirs) for mine in own for theirs in given]
         if not any(fits):
             raise Unsigned(
-                "the signature does not match: sender and receiver need the same SUBLET_SIGNING_SECRETS, unless the request was changed on the way"
+                "the signature does not match: sender and receiver need a common signing secret (SUBLET_SIGNING_SECRETS), or the request was changed on the way"
             )
         apart = int(moment) - (time.time() if at is None else at)
         if abs(apart) > TOLERANCE:

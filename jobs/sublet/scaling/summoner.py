@@ -1,7 +1,7 @@
 """Summon and invoke the workers that pools are owed: after a submit, in a tick, and at a worker's end.
 
-The script `summon` decides in Redis, so two callers never get the same summons. It must not delay or fail a submit: after a
-failed invocation the summons expires, and the worker is owed again.
+The script `summon` decides in Redis, so two callers never get the same summons. Summoning must not delay or
+fail a submit: after a failed invocation the summons expires, and the worker is owed again.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from sublet.store.store import Store
 log = logging.getLogger(__name__)
 
 PAUSE = 0.05
-"""Least seconds between two summons of one pool."""
+"""Least seconds between two checks, after submits, whether one pool is owed workers."""
 KNOWN = 2.0
 SUMMONS_MAX = 100
 BATCH = 10
 AT_ONCE = 4
-"""Most invocations of one pool at the same time."""
+"""Most batches of one pool's workers that are invoked at the same time."""
 PATIENCE = 8.0
-"""Seconds after which an invocation is given up."""
+"""Seconds after which the invocation of a batch is given up."""
 CLOSING = 8.0
 AGAIN = 60.0
 REASON_MAX = 300
@@ -39,25 +39,23 @@ REASON_MAX = 300
 
 @dataclass
 class Summoned:
-    """What one pass over all pools did: how many workers were invoked (`summoned`), and how many could not be
-    (`failed`).
-    """
+    """How many workers were invoked (`summoned`), and how many could not be (`failed`)."""
 
     pools: int = 0
-    """How many pools this process can start workers for."""
+    """How many pools were checked, without those of the invoker `none`; 0 after `Summoner.invoke`."""
     summoned: int = 0
     failed: int = 0
 
 
 class InvocationBatch(NamedTuple):
-    """Workers of a pool to invoke together: one per summons id."""
+    """Up to 10 workers of a pool to invoke together: one per summons id."""
 
     pool: Pool
     summons: tuple[str, ...]
 
 
 Invoking = tuple[int, "asyncio.Task[int]"]
-"""How many workers are being invoked, and the task that does it; its result is how many could not be."""
+"""How many workers a batch has, and the asyncio task that invokes them; its result is how many failed."""
 
 
 async def _outcome(invoking: Sequence[Invoking]) -> Summoned:
@@ -66,18 +64,16 @@ async def _outcome(invoking: Sequence[Invoking]) -> Summoned:
 
 
 class PoolErrors:
-    """Collects and logs the errors of single pools, so that the other pools are handled before the first
-    error is raised.
-    """
+    """Logs the errors of single pools, so that the other pools are handled before the first error is raised."""
 
     def __init__(self) -> None:
         self.stop = False
-        """Whether Redis did not answer: the remaining pools would fail as well."""
+        """Whether Redis did not answer, so the remaining pools would fail as well."""
         self._first: JobsError | None = None
 
     @contextlib.contextmanager
     def catch(self, pool: str) -> Iterator[None]:
-        """In the `with` block, catch and log the errors of this pool, and keep the first."""
+        """Catch and log a JobsError of the `with` block; keep the first of all pools."""
         try:
             yield
         except JobsError as error:
@@ -86,20 +82,20 @@ class PoolErrors:
             self._first = self._first or error
 
     def throw(self) -> None:
-        """Raise the first error that was caught, if there is one."""
+        """Raise the first error, if any."""
         if self._first:
             raise self._first
 
 
 def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
-    """Record a summons for each worker that a pool is owed, at most 100. The caller must invoke these
-    workers. Raises NotFound, Invalid.
+    """Record a summons for each worker that a pool is owed, at most 100; return them in batches, which the
+    caller must invoke. Raises NotFound; Invalid if the stored pool is invalid.
     """
     summons = pools.new_summons()
     found = yield from pools.ask(bases, pool.name, pool.queues, summons=summons, n=SUMMONS_MAX)
     if not found.given:
         return []
-    # The settings may have changed since the list was read.
+    # The settings may have changed meanwhile.
     try:
         now = pool_from(pool.name, f"0 {found.settings}\n{found.target}", {})
     except (*MALFORMED, OSError) as error:
@@ -109,10 +105,8 @@ def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
 
 
 class Summoner:
-    """Records summonses for the workers that pools are owed, and invokes the workers. For one event loop.
-
-    It handles those pools that `ours` accepts and whose invoker is in `invokers`. Of pools with the invoker
-    `none`, it only updates the averages.
+    """Summons and invokes the workers of those pools that `ours` accepts and whose invoker is in `invokers`.
+    For one event loop. Of pools with the invoker `none`, `summon` updates the averages.
     """
 
     def __init__(
@@ -121,8 +115,8 @@ class Summoner:
         self._store, self._ours = store, ours
         self.nudged = 0
         self.prompt = False
-        """Leave nothing for later: after `finish` the process may be frozen. Nudges then ignore a pool that
-        is newer than the cached list.
+        """Whether `finish` must be quick, because the process may be frozen after it. Nudges then ignore a
+        pool that is newer than the cached list.
         """
         self._invokers = {kind: invoker for kind, invoker in invokers.items() if kind != "none"}
         self._known: dict[str, Pool] = {}
@@ -139,7 +133,9 @@ class Summoner:
         self._closing = asyncio.Event()
 
     def nudge(self, queues: Iterable[str]) -> None:
-        """Begin to summon workers of the pools that serve these queues, which have new jobs. Returns at once."""
+        """Begin to summon workers of the pools of these queues, which have new jobs. Returns at once;
+        errors are logged.
+        """
         self.nudged += 1
         if self._closing.is_set() or not self._invokers:
             return
@@ -152,15 +148,14 @@ class Summoner:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
 
     async def summon(self) -> Summoned:
-        """Summon and invoke the owed workers of all pools once, up to 100 per pool; wait for the invocations,
-        then raise the first error, such as Unavailable.
+        """Summon and invoke the owed workers of all pools once, up to 100 per pool; wait for the invocations.
+        Then raise the first error, such as Unavailable; failed invocations are only counted.
         """
         await self._know()
         invoking: list[Invoking] = []
         errors = PoolErrors()
         for pool in (*self._known.values(), *self._uncalled):
             with errors.catch(pool.name):
-                # Another system may scale this pool by its averages.
                 if pool.invoker == "none":
                     with contextlib.suppress(NotFound, NoNamespace):
                         await self._store.follow(
@@ -175,17 +170,17 @@ class Summoner:
         return done
 
     async def invoke(self, batches: Sequence[InvocationBatch]) -> Summoned:
-        """Invoke the workers of these batches; return how many could, and could not, be invoked."""
+        """Invoke the workers of these batches; return how many were invoked, and how many could not be."""
         return await _outcome([self._start(batch) for batch in batches])
 
     async def may_leave(self, pool: str, worker: str) -> bool:
-        """Ask Redis whether an idle worker may leave its pool. True if so, or if the pool is unknown. Raises
-        Unavailable.
+        """Ask Redis whether an idle worker may leave its pool. If so, the pool no longer counts the worker.
+        Also True if the pool is unknown. Raises Unavailable.
         """
         return await self._store.follow(pools.may_leave(self._store.operations.bases, pool, worker))
 
     async def finish(self) -> None:
-        """Wait until all begun summoning and all invocations have ended."""
+        """Wait until all summoning and invocations have ended."""
         while under_way := self._tasks():
             await asyncio.wait(under_way)
 
@@ -336,7 +331,7 @@ class Summoner:
 
 
 def attach(store: Store) -> Summoner:
-    """Make a store summon workers after each submit. Return the summoner, which the caller closes."""
+    """Make a store summon workers after each submit. Return the summoner, which the caller must close."""
     summoner = Summoner(store, invokers_of())
     store.nudge = summoner.nudge
     return summoner

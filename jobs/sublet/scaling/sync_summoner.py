@@ -28,7 +28,7 @@ Invokers = Callable[[], Mapping[str, Invoker]]
 PAUSE = 0.05
 """How many seconds the thread waits for further submits before it ends."""
 SECONDS = 20.0
-"""Most seconds for summoning and invoking the workers of some submits."""
+"""Seconds after which summoning for some submits is given up."""
 
 
 class Uninvoked(NamedTuple):
@@ -73,7 +73,7 @@ def summon_once(
     """Summon and invoke owed workers once, up to 100 per pool that `ours` accepts, with these invokers; return
     the counts.
 
-    Raises the first error, such as Unavailable, after the invocations.
+    After the invocations, raises the first error, such as Unavailable; failed invocations are only counted.
     """
     own, here = transport or sync_transport_for(settings), invokers()
     errors = PoolErrors()
@@ -109,8 +109,8 @@ async def _invoke(
 
 
 class SyncSummoner:
-    """Summons workers after submits, in a thread that ends when it has nothing to do. When the process ends,
-    it waits some seconds for the thread.
+    """Summons workers after submits, in a thread that ends when it has nothing to do. At its end, the
+    process waits for the thread, up to some 30 s.
     """
 
     def __init__(self, settings: Settings, invokers: Invokers = invokers_of) -> None:
@@ -132,14 +132,14 @@ class SyncSummoner:
                 thread = threading.Thread(target=self._run, name="sublet-summons")
                 try:
                     thread.start()
-                # No more threads, or the interpreter is ending. The job is stored anyway.
+                # No more threads, or the interpreter is ending
                 except RuntimeError as error:
                     self._warn("cannot summon workers: %s", error)
                 else:
                     self._thread = thread
 
     def close(self) -> None:
-        """Wait until the workers for all submits so far are summoned."""
+        """Wait until the workers for all submits so far are invoked, or given up."""
         self._reset_after_fork()
         thread = self._thread
         if thread is not None:
@@ -190,9 +190,7 @@ class SyncSummoner:
 
 
 def attach(store: SyncStore) -> SyncSummoner:
-    """Make a store without an event loop summon workers after each submit. Return the summoner, which the
-    caller closes.
-    """
+    """Make a store summon workers after each submit. Return the summoner, which the caller must close."""
     summoner = SyncSummoner(store.settings)
     store.nudge = summoner.nudge
     return summoner

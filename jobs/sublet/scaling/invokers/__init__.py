@@ -23,12 +23,12 @@ from sublet.source_tree import install_command
 
 KINDS = ("http", "lambda", "process", "none")
 SECONDS = 5.0
-"""Time limit of one `invoke`, for any number of workers."""
+"""Time limit of one `invoke` in seconds, for any number of workers."""
 AT_ONCE = 16
-"""Most calls of one invoker at the same time; others wait, within its time limit."""
+"""Most calls of one invoker at the same time; further calls wait, within the time limit of `invoke`."""
 PRIVATE = "SUBLET_INVOKE_PRIVATE"
-"""The environment variable that allows targets in private networks and without TLS; `local`: on this machine,
-too.
+"""The environment variable that allows more targets: `1` in private networks and without TLS; `local` on this
+machine, too.
 """
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
@@ -38,8 +38,8 @@ _FUNCTION = re.compile(
 
 
 class InvocationFailed(JobsError):
-    """Workers could not be invoked: those with the ids `summons`, or all if that is empty. `detail` is only
-    for the log.
+    """Workers could not be invoked: those with the ids `summons`, or all if that is empty.
+    `detail` is the reason for the log.
     """
 
     def __init__(self, words: str, summons: tuple[str, ...] = (), detail: str = "") -> None:
@@ -57,11 +57,11 @@ class Invocation:
     queues: tuple[str, ...]
     slots: int
     linger: float
-    """How many seconds a worker without a job waits for more before it ends."""
+    """How many seconds a worker without a job waits before it asks to leave the pool."""
     summons: tuple[str, ...]
 
     def body(self, summons: str) -> bytes:
-        """Return the options of the worker for one summons as JSON."""
+        """Return the options of the worker for the id `summons`, as JSON."""
         options = {
             "pool": self.pool,
             "queues": self.queues,
@@ -85,7 +85,7 @@ class Invoker(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close all connections. Workers on other machines continue."""
+        """Close all connections. The workers may end, depending on the invoker."""
         ...
 
 
@@ -95,7 +95,7 @@ class NoInvoker:
     kind = "none"
 
     async def invoke(self, request: Invocation) -> None:
-        """Do nothing: another system starts the workers."""
+        """Do nothing."""
 
     async def aclose(self) -> None:
         """Do nothing."""
@@ -132,9 +132,9 @@ def check_target(kind: str, target: str, *, reach: Reach | None = None) -> None:
 
 def _why_none(kind: str) -> str:
     return (
-        "it runs the app that is configured on the machine, never code that is named in Redis"
+        "it runs the app that is configured on the machine, never code that is named in Redis; leave the target empty"
         if kind == "process"
-        else "it invokes nothing"
+        else "it invokes nothing; leave the target empty"
     )
 
 
@@ -148,7 +148,7 @@ def invokers_of(
     - `lambda`: with boto3 installed and a region set.
     - `process`: only if the caller names the workers' app (MODULE:APP): Redis names no code.
 
-    Raises Invalid for invalid secrets, and for an unknown value of SUBLET_INVOKE_PRIVATE.
+    Raises Invalid for invalid secrets or an invalid SUBLET_INVOKE_PRIVATE.
     """
     found = held_secrets.environment() if environment is None else environment
     invokers: dict[str, Invoker] = {"none": NoInvoker()}
@@ -170,7 +170,7 @@ def invokers_of(
 
 
 def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
-    """Return why this process cannot use this kind of invoker, as text."""
+    """Return why this process has no invoker of this kind, as text."""
     found = held_secrets.environment() if environment is None else environment
     if kind == "http":
         return "SUBLET_SIGNING_SECRETS is not set"
@@ -178,7 +178,7 @@ def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
         region = found.get("AWS_REGION") or found.get("AWS_DEFAULT_REGION")
         return f"boto3 is missing: {install_command('aws')}" if region else "AWS_REGION is not set"
     return (
-        "`sublet tick --app MODULE:APP` and sublet dev start workers as processes, on their own machine"
+        "only `sublet tick --app MODULE:APP` and `sublet dev` start workers as processes, on their machine"
         if kind == "process"
         else f"this process has no invoker {kind[:40]}"
     )

@@ -1,7 +1,7 @@
-"""Addresses that may be called: by default only HTTPS on the public internet, as a pool's target is external input.
+"""Addresses that may be called. By default only public ones with TLS: a pool's target is external input, and
+private services often trust every caller (SSRF). `Reach` has the other choices.
 
-Private services often trust every caller that reaches them (SSRF). The target is checked when it is set, and every address
-at connecting: a name may resolve differently by then.
+The target is checked when it is set, and every address at connecting: a name may resolve differently by then.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _INSIDE = tuple(
                 "203.0.113.0/24",
             ),
             *("224.0.0.0/4", "240.0.0.0/4"),
-            # Azure's service for its virtual machines, though the address looks public
+            # Azure's service for its machines
             "168.63.129.16/32",
             # Teredo and 6to4 addresses contain an IPv4 address
             *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
@@ -87,9 +87,9 @@ class Reach(IntEnum):
     PUBLIC = 0
     """Public addresses, only with TLS."""
     PRIVATE = 1
-    """Private networks too, also without TLS."""
+    """Public addresses and private networks, also without TLS."""
     LOCAL = 2
-    """All addresses, also of this machine."""
+    """All addresses but the metadata services of clouds."""
 
 
 _SETTING = {Reach.PRIVATE: "1", Reach.LOCAL: "local"}
@@ -100,17 +100,17 @@ _KIND = {
 
 
 def how_to_allow(reach: Reach) -> str:
-    """Return the setting that allows such addresses, for a message."""
+    """Return which setting allows this reach, for a message."""
     return f"SUBLET_INVOKE_PRIVATE={_SETTING[reach]} allows it"
 
 
 class NotAllowed(OSError):
-    """This IP address must not be called. An OSError, as for any connection that fails."""
+    """This IP address must not be called. An OSError, like that of any failed connection."""
 
 
 def is_public(text: str) -> bool:
-    """Whether a text is a public IP address in canonical form. An IPv4 address that an IPv6 one contains must be
-    public, too.
+    """Whether a text is a public IP address in canonical form. An IPv6 address that contains an IPv4 one
+    is public only as NAT64 of a public one.
     """
     try:
         address = ipaddress.ip_address(text)
@@ -128,8 +128,8 @@ def is_public(text: str) -> bool:
 
 
 def reach_of(text: str) -> Reach | None:
-    """Return the reach that allows an IP address. None: it is never allowed, as a cloud's metadata service,
-    or not in canonical form.
+    """Return the least reach that allows an IP address. None: it is never allowed, as a cloud's
+    metadata service, or not in canonical form.
     """
     try:
         address = ipaddress.ip_address(text)
@@ -232,7 +232,7 @@ class AddressGuard:
         self._inside: set[str] = set()
 
     async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
-        """Return a name's addresses in aiohttp's form. Raises NotAllowed."""
+        """Return a name's addresses in aiohttp's form. Raises NotAllowed if one is beyond the reach."""
         found = await self._look_up(host, port, family)
         for _, _, _, _, address in found:
             self.check(address, host)
@@ -245,7 +245,7 @@ class AddressGuard:
         ]  # fmt: skip
 
     def is_inside(self, url: str) -> bool:
-        """Whether the host in a URL is not public, by its address or the last lookup of its name."""
+        """Whether the host in a URL is a private address, or a name whose last lookup found one."""
         host = urlsplit(url).hostname or ""
         return host in self._inside or reach_of(host) in (Reach.PRIVATE, Reach.LOCAL)
 
@@ -269,10 +269,8 @@ class AddressGuard:
 
 
 class Lookups:
-    """Resolves names, each in its own thread.
-
-    A resolver that hangs must not delay other lookups, nor the end of the process. A repeated lookup shares
-    the one under way. Beyond LOOKUPS at once a lookup fails.
+    """Resolves names, each in its own thread: one that hangs must not delay other lookups, nor the end of
+    the process. Beyond 16 at once a lookup fails. A repeated lookup shares the one under way.
     """
 
     def __init__(self) -> None:

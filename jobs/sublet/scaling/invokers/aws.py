@@ -25,8 +25,9 @@ class LambdaInvoker:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def invoke(self, request: Invocation) -> None:
-        """Invoke the function once per summons. Raises InvocationFailed with those refused or
-        unanswered; an unanswered one may have started."""
+        """Invoke the function once per summons. Raises InvocationFailed for those refused or not
+        answered; the latter may have started workers.
+        """
         await call_each(request, lambda summons: self._call(request, summons), self._turns)
 
     async def _call(self, request: Invocation, summons: str) -> None:
@@ -78,4 +79,4 @@ def _why(error: Exception) -> str:
     )
     if code or status:
         return f"AWS refused the call: {code or 'no reason'} ({status})"
-    return f"AWS cannot be called: {type(error).__name__}"
+    return f"AWS cannot be called: {type(error).__name__}: check the credentials, the region and the network"

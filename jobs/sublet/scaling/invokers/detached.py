@@ -12,10 +12,10 @@ from sublet.scaling.invokers.process import SECONDS, worker_command, worker_envi
 
 class DetachedInvoker:
     """Starts workers as processes of this machine (`sublet work APP --drain --quiet …`), one for each
-    summons; they outlive this process.
+    summons.
 
-    A worker ends when it is idle and its pool can spare it, when the pool is gone, and after `seconds`. Its
-    errors go to this process's stderr. `variables` are added to the environment.
+    A worker ends when it is idle and its pool can spare it, when the pool is gone, or after `seconds`. Its
+    errors go to this process's stderr. `variables` are added to its environment.
     """
 
     kind = "process"
@@ -28,7 +28,7 @@ class DetachedInvoker:
         self._started: list[subprocess.Popen[bytes]] = []
 
     async def invoke(self, request: Invocation) -> None:
-        """Start one worker per summons. Raises InvocationFailed for those that did not start."""
+        """Start one worker per summons, until one fails: raises InvocationFailed for it and the rest."""
         self._started = [process for process in self._started if process.poll() is None]
         # Two workers must not have one exclusive identity
         environment = {**worker_environment(os.environ), **self._variables, "SUBLET_WORKER_ID": ""}

@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 AT_ONE_TARGET = 8
 """Most calls to one target at the same time, so that a slow target does not block the others."""
 HOLD = 900.0
-"""How many seconds a connection stays open after the target has answered: platforms run no request for longer."""
+"""Most seconds that a connection stays open after the status: platforms run no request for longer."""
 HELD_MAX = 256
-"""Most connections that stay open after their answer; further ones are closed at once."""
+"""Most connections that stay open after the status; further ones are closed at once."""
 ANSWER_MAX = 64 * 1024
-"""Bytes of an answer that are read and discarded before the connection is closed."""
+"""Most bytes of an answer that are read and discarded; then the connection is closed."""
 UNSEEN = "the call of a private address failed: the log of the process that made it has the reason"
-"""Stored in place of the reason, which would reveal open ports."""
+"""Stored for a target that is not public: the reason would reveal open ports."""
 HINTS = {401: ": does it have the same SUBLET_SIGNING_SECRETS as this process?"}
 
 
@@ -133,7 +133,7 @@ class HttpInvoker:
         return self._session
 
     async def aclose(self) -> None:
-        """Close all connections, also held ones: many platforms then stop the worker."""
+        """Close all connections, also those of running workers: many platforms then stop the worker."""
         for task in tuple(self._held):
             task.cancel()
         if self._held:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 MOST = 32
 SECONDS = 900.0
-"""Most seconds that a worker may live."""
+"""Most seconds that a worker may live, by default."""
 KILL_AFTER = 5.0
 """A worker is killed if it still runs so many seconds after its time."""
 PATIENCE = 13.0
@@ -41,7 +41,7 @@ class Spawned(NamedTuple):
 
 
 Ended = Callable[[str, int, int], None]
-"""Called when a worker process has ended, with its summons, pid and exit code (negative: the signal)."""
+"""Called when a worker process has ended, with the summons id, pid and exit code (negative: the signal)."""
 Hear = Callable[[Spawned, str], None]
 
 
@@ -64,7 +64,7 @@ class _Worker:
 def worker_command(
     app: str, request: Invocation, summons: str, seconds: float, arguments: Sequence[str]
 ) -> list[str]:
-    """Return the command line of the worker for one summons: it ends within `seconds`; `arguments` come last."""
+    """Return the command of the worker for one summons, with `--for` (`seconds`) and `arguments`."""
     words = [
         f"--pool={request.pool}",
         f"--summons={summons}",
@@ -86,12 +86,12 @@ def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 class ProcessInvoker:
     """Starts workers as processes of this machine (`sublet work APP --drain …`), one for each summons; they
-    end with this process. If it is killed, they have `grace` seconds. They inherit the file descriptors
-    `keep`.
+    end with this process. If it is killed, they have `grace` seconds. They inherit the file
+    descriptors `keep`.
 
     At most `most` workers live at once, each for at most `seconds`. `arguments` are added to the command.
     Their output goes to `output` (None: to this process's own), or each line to the function `hear`.
-    Callbacks must not raise.
+    `hear` and `ended` must not raise.
     """
 
     kind = "process"
@@ -131,7 +131,9 @@ class ProcessInvoker:
     async def invoke(self, request: Invocation) -> None:
         """Start one worker per summons. Raises InvocationFailed for those that did not start."""
         if self._closed:
-            raise InvocationFailed("this process is ending and starts no more workers", request.summons)
+            raise InvocationFailed(
+                "this process is ending and starts no more workers: another process must", request.summons
+            )
         await call_each(request, lambda summons: self._start(request, summons), self._turns)
 
     async def _start(self, request: Invocation, summons: str) -> None:
@@ -260,8 +262,8 @@ class ProcessInvoker:
             self._hear(worker.shown, line[:LINE_MAX].decode("utf-8", "replace").rstrip("\r"))
 
     async def aclose(self, patience: float = PATIENCE) -> None:
-        """Stop all workers, which release their jobs; kill those that still run after `patience` seconds. No
-        more are started.
+        """Stop all workers, which release their jobs; kill those that still run after `patience` seconds. A
+        later `invoke` fails.
         """
         self._closed = True
         self._signal(signal.SIGTERM)
