@@ -26,15 +26,13 @@ _RUN = re.compile(r"[A-Za-z0-9_.:-]{1,50}:([0-9]{1,14})")
 """The id of an occurrence's job, and the occurrence (ms)."""
 
 ScheduleState = Literal["active", "held", "paused", "ended", "broken"]
-"""Active: it fires. Held: its next job waits for the previous one. Paused: by an operator. Ended: no
+"""Active: it fires. Held: an occurrence waits (`Schedule.held` says why). Paused: by an operator. Ended: no
 occurrence is left. Broken: this version cannot read its recurrence.
 """
 
 
 class NewSchedule(NamedTuple):
-    """A schedule to store. `rules` has the job options that differ from the defaults, as text: `priority=3
-    tries=5`.
-    """
+    """A schedule to store. `rules`: the job options other than the defaults, as text: `priority=3 tries=5`."""
 
     name: str
     queue: str
@@ -63,7 +61,7 @@ def new_schedule(
     for option in ("delay", "run_at", "key", "window", "debounce", "at_most", "on_conflict"):
         if getattr(options, option):
             raise Invalid(
-                f"schedule {name}: {option} is for single jobs only; the jobs of a schedule get their ids and times from its occurrences"
+                f"schedule {name}: {option} is for single jobs only: leave it out; the jobs of a schedule get their ids and times from its occurrences"
             )
     if len(payload) > PAYLOAD_MAX:
         raise Invalid(
@@ -82,8 +80,8 @@ def new_schedule(
 
 
 class Stored(NamedTuple):
-    """A schedule as a partition has it: the partition's key prefix (`base`), the fields of its hash, and when
-    it is due (`score`, ms since 1970).
+    """A schedule as a partition has it: the partition's key prefix (`base`), the fields of the schedule's
+    hash, and when it is due (`score`, ms since 1970).
     """
 
     base: str
@@ -102,7 +100,7 @@ class Stored(NamedTuple):
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The stored JSON: the recurrence (`when`) and the source (`from`); empty if it is not JSON."""
+        """The stored JSON: the recurrence (`when`) and the source (`from`); empty if it is no JSON object."""
         said = json_of(self.fields.get("plan"))
         return said if isinstance(said, dict) else {}
 
@@ -168,17 +166,15 @@ class Schedule(BaseModel):
     source: str = ""
     """The app that declares the schedule (MODULE:APP); empty if it was stored by a call."""
     next_at: Timestamp | None = None
-    """The next occurrence; None if the schedule is paused or has ended."""
+    """The next occurrence, or the one that is held; None if the schedule is paused or has ended."""
     due_at: Timestamp | None = None
-    """When the next occurrence's job will be submitted: with jitter later than `next_at`; while it is held,
-    the next try.
-    """
+    """When the job of `next_at` will be submitted: with jitter later; while it is held, the next try."""
     upcoming: tuple[Timestamp, ...] = ()
-    """The next five occurrences in the schedule's time zone, even while it is paused; empty in a list."""
+    """The next occurrences, at most five, in the schedule's time zone, even while paused; empty in a list."""
     last_at: Timestamp | None = None
     last_job: str | None = None
     last_runs: tuple[PastRun, ...] = ()
-    """The last ten occurrences that submitted a job, the newest first; empty in a list."""
+    """The last occurrences that submitted a job, at most ten, the newest first; empty in a list."""
     fired_at: Timestamp | None = None
     """When the schedule last submitted a job; `fired_by` is the worker or tick that did."""
     fired_by: str | None = None
@@ -186,9 +182,11 @@ class Schedule(BaseModel):
     occurrences_missed: int = 0
     """How many occurrences the misfire policy (`missed`) has dropped."""
     occurrences_skipped: int = 0
-    """How many occurrences the overlap policy (`overlap`) has dropped, since the job before was unfinished."""
+    """How many occurrences the overlap policy (`overlap`) has dropped: the job before was unfinished."""
     held: str | None = None
-    """Why the next job waits: the job before is unfinished, or the queue is full. None if it does not wait."""
+    """Why the occurrence is held: the job before is unfinished, the queue full, stored data invalid. Else
+    None.
+    """
     made_at: Timestamp | None = None
     changed_at: Timestamp | None = None
     revision: int = 0
@@ -255,7 +253,7 @@ def _score(base: str, name: str) -> tuple[Any, ...]:
 
 
 def at_now(one: Stored) -> Call[tuple[int, tuple[PastRun, ...]]]:
-    """Read the server's time (ms since 1970) and the last ten jobs of a schedule."""
+    """Read the server's time (ms since 1970) and the last jobs of a schedule, at most ten."""
     found = [match for word in one.text("runs").split()[:RUNS] if (match := _RUN.fullmatch(word))]
 
     def read(reply: Sequence[Any]) -> tuple[int, tuple[PastRun, ...]]:

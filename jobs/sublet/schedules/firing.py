@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 PICKED = 50
 OCCURRENCES = 100
 ROUNDS = 200
-"""Most rounds of reserving and firing schedules in one claim or tick; the next one continues."""
+"""Most rounds of reserving and firing a partition's schedules in a claim or tick; the next one continues."""
 
 
 UNREAD = 100
@@ -65,15 +65,15 @@ class FireRequest(NamedTuple):
     occurrences: Sequence[int]
     """The moments to submit a job for, in ms since 1970, the oldest first."""
     missed: int
-    """Number of due occurrences that get no job."""
+    """How many due occurrences the misfire policy drops."""
     next: int | None
     """The occurrence after these in ms since 1970, or None. `due` is when its job is to be submitted."""
     due: int | None
 
 
 class Fired(NamedTuple):
-    """How many jobs were submitted, and how many schedules have an occurrence that must wait: for an earlier
-    job, for a full queue, or for a repair.
+    """How many jobs were submitted, and how many schedules must wait: for an earlier job, a full
+    queue, a repair, or a process of another version.
     """
 
     jobs: int
@@ -129,12 +129,12 @@ def _row(row: Sequence[Any]) -> Pick | None:
 
 
 def fire(base: str, by: str, requests: Sequence[FireRequest]) -> Call[list[str]]:
-    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns one answer per schedule; `n` is how
-    many jobs were submitted.
+    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns one answer per schedule, in which
+    `n` is how many jobs were submitted.
 
-    `fired <n>`; `skipped <n>` (the overlap policy dropped the others); if the other occurrences wait: `held
-    <n>` (for the previous job), `later <n>` (for the next call, as this one has 1 MiB of payloads),
-    `QUEUE_FULL …; fired <n>`. Or none was fired: `INVALID …`, `CHANGED`, `NOT_FOUND`.
+    `fired <n>`: all; `skipped <n>`: the overlap policy dropped the others. If the others wait: `held <n>`
+    (for the previous job), `later <n>` (for the next call, as this one has 1 MiB of payloads), `QUEUE_FULL …;
+    fired <n>`. If none was fired: `INVALID …`, `CHANGED`, `NOT_FOUND`.
     """
     rest: list[Any] = []
     for (name, revision, occurrence, _, _), occurrences, missed, after, due in requests:
@@ -162,7 +162,7 @@ def fire_due(
     """Submit the jobs of all due occurrences in these partitions; several processes may do so at once.
     Schedules that this version cannot read are added to `unread` and left to other processes.
 
-    Raises OutOfMemory at the end if a server is full: its occurrences are tried again in 2 s.
+    Raises OutOfMemory at the end if a server is full: a later call can fire its occurrences, after 2 s.
     """
     done, full = Fired(0, 0), None
     for base in bases:

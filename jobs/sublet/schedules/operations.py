@@ -1,7 +1,7 @@
 """Operations on schedules, as plans without I/O.
 
 A schedule stays in the partition of its queue; by name it is searched in all. Times count by the server's
-clock. Each operation may be repeated."""
+clock. An operation may be repeated, `run` with a `job_id`."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,10 +36,10 @@ PAGE = 200
 ATTEMPTS = 5
 
 Decide = Callable[[Stored | None, int], Call[str] | None]
-"""Takes the stored schedule (None: missing) and the server's time (ms); returns the call that changes it, or
-None."""
+"""Gets the stored schedule (None: missing) and the server's time (ms); returns the call that
+changes it, or None."""
 Guard = Callable[[Stored], None]
-"""Raises if the caller may not change this schedule."""
+"""Raises an error if the caller may not change the schedule."""
 
 
 def permit(seen: Stored) -> None:
@@ -156,7 +156,7 @@ def _put(operations: SubmitOperations, wanted: NewSchedule, guard: Guard = permi
 
     yield from _check_partition(operations, wanted, guard)
     answer: str = yield from _change(operations, home, wanted.name, decide)
-    if answer == "created":  # another client may have created it elsewhere at the same moment
+    if answer == "created":  # another client may have created it elsewhere
         yield from _check_partition(operations, wanted, guard)
     return answer
 
@@ -257,8 +257,9 @@ def _with_paused(one: Stored, now: int | None) -> Call[str]:
 def run(
     operations: SubmitOperations, name: str, job_id: str | None = None, rules: str = ""
 ) -> Plan[Submitted]:
-    """Submit one job of a schedule now. With the same `job_id` again, no second job is stored. `rules`:
-    further job options as text. Raises Invalid or NotFound."""
+    """Submit one job of a schedule now, also while it is paused. With the same `job_id` again, no second job
+    is stored. `rules`: further job options as text. Raises Invalid or NotFound.
+    """
     one = yield from find(operations, name)
     job = job_of(operations, one, job_id, rules)
     yield from record_run(one, job)
@@ -282,8 +283,8 @@ def job_of(operations: SubmitOperations, one: Stored, job_id: str | None, rules:
 def sync(
     operations: SubmitOperations, wanted: Sequence[NewSchedule], source: str = "", remove: bool = False
 ) -> Plan[list[Synced]]:
-    """Store the schedules that code declares, with `source` as their owner; return the outcome of each. The
-    same call again writes nothing.
+    """Store the schedules that code declares, with `source` as their owner, even if they had another; return
+    the outcome of each. The same call again writes nothing.
 
     With `remove`, other schedules of this owner are removed. Raises Invalid, and WrongState for a schedule in
     another partition than that of its queue, before any write."""
@@ -347,8 +348,7 @@ def _find_all(bases: Sequence[str], name: str) -> Plan[list[Stored]]:
 
 
 def _find_one(bases: Sequence[str], name: str) -> Plan[Stored | None]:
-    # Clients that create one name in several partitions at the same moment leave duplicates: remove all but
-    # the first
+    # Clients may create one name in several partitions at once: remove all but the first
     for _ in range(ATTEMPTS):
         found = yield from _find_all(bases, name)
         if len(found) < 2:

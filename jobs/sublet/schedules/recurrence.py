@@ -18,7 +18,7 @@ from sublet.schedules.cron_times import cron_line
 from sublet.schedules.durations import EPOCH, LATEST_MS, MS, Duration, Moment, Whole, ceil_ms, floor_ms, spell
 
 COUNTED = 100
-"""Missed occurrences of a cron line are counted up to this number."""
+"""Dropped occurrences of a cron line are counted up to about this number."""
 UPCOMING_MAX = 1000
 _OVERLAP = {"allow": "", "skip": ", skipped while the previous job runs", "queue": ", one after the other"}
 _YEARS_10 = 315_576_000.0
@@ -37,9 +37,9 @@ class Firing(NamedTuple):
     occurrences: tuple[int, ...]
     """The occurrences to fire in ms since 1970, the oldest first."""
     missed: int
-    """How many due occurrences are dropped. Of a cron line, 100 means 100 or more."""
+    """How many due occurrences are dropped. Of a cron line, 100 or 101 means so many or more."""
     next: Occurrence | None
-    """The occurrence after these, which may be due already; None if the recurrence has ended."""
+    """The next occurrence, which may be due already; None if the recurrence has ended."""
 
 
 def _wrong(why: str) -> PydanticCustomError:
@@ -152,8 +152,8 @@ class Recurrence(BaseModel):
 
 
 def first(recurrence: Recurrence, name: str, after_ms: int) -> Occurrence | None:
-    """Return the first occurrence strictly after a moment (ms since 1970), or None. The jitter is computed
-    from `name`.
+    """Return the first occurrence strictly after a moment (ms since 1970); None after the last. The jitter is
+    computed from `name`.
     """
     occurrence = _next(recurrence, after_ms)
     return None if occurrence is None else Occurrence(occurrence, _due(recurrence, name, occurrence))
