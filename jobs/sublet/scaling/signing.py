@@ -56,7 +56,7 @@ class Secrets:
     @classmethod
     def read(cls, environment: Mapping[str, str] | None = None) -> Secrets:
         """Return the secrets in SUBLET_SIGNING_SECRETS and in the file that SUBLET_SIGNING_SECRETS_FILE
-        names. Both are optional. Raises Invalid; the message has no secret.
+        names. Both are optional. Raises Invalid; the message contains no secret.
         """
         found = held_secrets.environment() if environment is None else environment
         return cls(found.get("SUBLET_SIGNING_SECRETS", ""), found.get("SUBLET_SIGNING_SECRETS_FILE") or None)
@@ -68,8 +68,8 @@ class Secrets:
         return f"<{len(self)} signing secrets>"
 
     def sign(self, message_id: str, body: bytes, *, at: float | None = None) -> dict[str, str]:
-        """Return the three headers for a request. `at`: seconds since 1970, or now. Raises Invalid if there
-        is no secret.
+        """Return the three headers for a request. `at`: seconds since 1970, or now. Raises Invalid without a
+        secret.
         """
         self._reload()
         if not self._keys:

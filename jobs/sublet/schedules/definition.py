@@ -26,7 +26,7 @@ _RUN = re.compile(r"[A-Za-z0-9_.:-]{1,50}:([0-9]{1,14})")
 """The id of an occurrence's job, and the occurrence (ms)."""
 
 ScheduleState = Literal["active", "held", "paused", "ended", "broken"]
-"""Active: it fires. Held: an occurrence waits (`Schedule.held` says why). Paused: by an operator. Ended: no
+"""Active: it fires. Held: an occurrence waits (`Schedule.held` has the reason). Paused: by an operator. Ended: no
 occurrence is left. Broken: this version cannot read its recurrence.
 """
 
@@ -100,7 +100,7 @@ class Stored(NamedTuple):
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The stored JSON: the recurrence (`when`) and the source (`from`); empty if it is no JSON object."""
+        """The stored JSON: the recurrence (`when`) and the source (`from`); empty unless it is a JSON object."""
         said = json_of(self.fields.get("plan"))
         return said if isinstance(said, dict) else {}
 
