@@ -1,4 +1,4 @@
-"""Run workers until no queue has a job, and add up what they did."""
+"""Run workers until no queued job can start, and add up their counters."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -18,27 +18,27 @@ QUEUES = 32
 
 
 class Endless(JobsError):
-    """The limit of attempts was reached before the queues were empty."""
+    """More attempts than the limit were started, and jobs are still queued."""
 
 
 @dataclass
 class Drained(Summary):
-    """What a drain did. Numbers such as `failed` count attempts, not jobs."""
+    """The totals of a drain. Numbers such as `failed` count attempts, not jobs."""
 
     died: int = 0
     """Attempts whose worker died, because their task raised `WorkerDied`."""
     scheduled: int = 0
-    """Jobs that wait for a delay or a backoff at the end."""
+    """Jobs that wait for a moment, a signal or other jobs."""
     queued: int = 0
-    """Jobs that are left in paused queues."""
+    """Jobs left in paused queues, or held back by limits."""
     running: int = 0
     """Jobs whose lease has not ended: their worker died, or is not the sandbox's."""
     next_at: datetime | None = None
-    """When the next job is due, or a lease ends; None if nothing will."""
+    """When the next job is due, or a lease ends; in the year 5138 if all wait without a limit; else None."""
 
 
 class Drain:
-    """A drain under way."""
+    """One drain."""
 
     def __init__(self, recorder: Recorder, client: SyncClient, raising: bool, limit: int) -> None:
         self._recorder, self._client, self._raising, self._limit = recorder, client, raising, limit
@@ -47,7 +47,7 @@ class Drain:
         self._worker: Worker | None = None
 
     def queues(self) -> list[str]:
-        """Return up to 32 queues that have a job to run now; empty if none has. Raises Endless beyond the limit."""
+        """Return up to 32 queues that have queued jobs and are not paused. Raises Endless beyond the limit."""
         names = [queue.name for queue in self._client.queues() if queue.queued and queue.paused_at is None]
         if names and self._started > self._limit:
             raise Endless(
@@ -85,7 +85,7 @@ class Drain:
         )
 
     def next_at(self) -> datetime | None:
-        """Return when the next job is due, or a lease ends; None if nothing will."""
+        """Return the `next_at` of the totals."""
         store, heads = self._client.store, list[float]()
         raw = store.transport.client
         for base in store.operations.bases:

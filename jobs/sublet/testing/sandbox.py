@@ -54,7 +54,7 @@ class Sandbox:
 
     def __enter__(self) -> "Sandbox":
         if self._server is not None:
-            raise Invalid("this sandbox was entered already: make another one")
+            raise Invalid("this sandbox was entered already: leave it first, or make another one")
         self.app.load()
         server = Server(self._now or datetime.now(UTC))
         settings = Settings(redis_url="redis://sandbox", client_factory=server)
@@ -107,7 +107,7 @@ class Sandbox:
         return server.now
 
     async def drain(self, *, through: Seconds = 0, raising: bool = False, limit: int = 1000) -> Drained:
-        """Run a worker until no job is queued, and no job, lease or schedule is due.
+        """Run a worker until no queued job can start, and no job, lease or schedule is due.
 
         With `through`, then move the clock to each moment within that duration at which a job is due or a
         lease ends, and run again; schedules do not count: `travel` to them. With `raising`, raise the
@@ -135,7 +135,9 @@ class Sandbox:
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[Worker]:
-        """In the `async with` block, run a worker, for code that waits for results. The clock stands still."""
+        """In the `async with` block, run a worker, for code that waits for results; then stop it and its
+        jobs. The clock stands still.
+        """
         async with self._worker(None) as worker:
             running = asyncio.create_task(worker.run())
             try:
@@ -170,7 +172,7 @@ class Sandbox:
     def jobs(
         self, *, state: State | str | None = None, task: str | None = None, queue: str | None = None
     ) -> list[Job]:
-        """Return all matching jobs with their attempts, in the order of submission to the ms."""
+        """Return all matching jobs with their attempts, ordered by the time of submission."""
         found, cursor, client = list[Job](), None, self._client()
         for _ in range(ROUNDS):
             page = client.list_jobs(

@@ -31,9 +31,9 @@ class _NotGiven(Mapping[str, Any]):
 
 class StandIn(Context):
     """A Context for a direct call of a task, `task(StandIn(), …)`, without a job. It records progress,
-    checkpoints and logs.
+    checkpoints, logs. Steps, sleeps and waits raise Invalid.
 
-    `recovered`: how the previous attempt ended; `restored`: its checkpoint. `timeout` (seconds; None: no
+    `recovered`: how the previous attempt ended; `restored`: the checkpoint. `timeout` (seconds; None: no
     limit) sets `remaining` and `deadline`, by the real clock. Reading `arguments` raises Invalid if none were
     given.
     """
@@ -75,17 +75,17 @@ class StandIn(Context):
         super().__init__(lease, self._keep)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Report progress; it is appended to the list `progresses`."""
+        """Append the report to the list `progresses`."""
         super().progress(fraction, stage=stage, message=message)
         self.progresses.append((fraction, stage, message))
 
     def log(self, text: str) -> None:
-        """Log a text; it is appended to the list `lines`."""
+        """Append the text to the list `lines`."""
         super().log(text)
         self.lines.append(text)
 
     def end(self, reason: str = "cancelled") -> None:
-        """Set `ending` to this reason, so that `cancelled` is True, as when the attempt must end."""
+        """Set `ending` to this reason, so that `cancelled` is True, as when an attempt must end."""
         self.ending = reason
 
     def _keep(self, news: News, body: bytes) -> None:
@@ -95,7 +95,7 @@ class StandIn(Context):
 
 def _check(attempt: int, max_attempts: int, tries_left: int, occurrence: datetime | None) -> None:
     if attempt < 1 or max_attempts < 1:
-        raise Invalid(f"attempt {attempt} of max_attempts {max_attempts}: both count from 1")
+        raise Invalid(f"attempt {attempt} of max_attempts {max_attempts}: use 1 or more for both")
     if not 0 <= tries_left < max_attempts:
         raise Invalid(f"tries_left {tries_left}: use 0 to {max_attempts - 1}, below max_attempts")
     if occurrence is not None and occurrence.tzinfo is None:

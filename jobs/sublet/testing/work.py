@@ -25,8 +25,8 @@ PLAIN: tuple[str, ...] = get_args(Plain)
 
 
 class WorkerDied(BaseException):
-    """A task of a test raises it to pretend that its worker dies: nothing is reported, and the attempt's
-    lease expires. Other attempts continue.
+    """A task of a test raises WorkerDied to pretend that the worker dies: no outcome is reported, and the
+    attempt's lease expires. Other attempts continue.
 
     `except Exception` does not catch it; `finally` blocks run. In a child process it is an ordinary
     failure; to let a child die, use `os.kill(os.getpid(), signal.SIGKILL)`.
@@ -74,8 +74,8 @@ class Recorder:
             raise
 
     def record(self, ending: Ending) -> bool:
-        """Record a failure, or a worker's pretended death. Return False for the latter: its outcome must not
-        be sent.
+        """Record a failure, or a worker's pretended death. Return whether to send the outcome: not after a
+        pretended death.
         """
         lease = ending.lease
         raised = self._raised.pop((lease.id, lease.attempt), None)
@@ -102,7 +102,7 @@ class SandboxStore(Store):
         self._recorder = recorder
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Report outcomes, but those of workers that pretended to die; return an answer for each."""
+        """Report outcomes, but those of workers that pretended to die, whose answer is `LEASE_LOST`."""
         sent = [i for i, ending in enumerate(endings) if self._recorder.record(ending)]
         answers = await super().settle([endings[i] for i in sent])
         by_index = dict(zip(sent, answers, strict=True))
