@@ -12,7 +12,9 @@ STEP_MAX = 64 * 1024
 
 
 class Kept(NamedTuple):
-    """A kept step: when (ms since 1970), by what (`step`, `signal`, `sleep`, `timeout`), and its value (JSON)."""
+    """A kept step: when (ms since 1970), by what (`step`, `signal`, `sleep`, `timeout`), and its value (JSON
+    or empty).
+    """
 
     at_ms: int
     kind: str
@@ -27,8 +29,8 @@ def kept(stored: bytes) -> Kept:
 
 
 def step(base: str, lease: Lease, steps: Mapping[str, bytes]) -> Call[dict[str, Kept]]:
-    """Keep up to 100 steps of a running job. Returns those that were there, which stay; without any, all kept ones.
-    Raises LeaseLost, NotFound, StepsFull, Invalid.
+    """Keep up to 100 steps of a running job. Returns those kept before, which stay; if `steps` is empty, all
+    kept ones. Raises LeaseLost, NotFound, StepsFull, Invalid.
     """
 
     def read(reply: list[bytes]) -> dict[str, Kept]:
@@ -72,5 +74,5 @@ def suspend(base: str, endings: Sequence[Suspension]) -> Call[list[str]]:
 
 
 def signal(base: str, job_id: str, name: str, value: bytes, by: str = "") -> Call[str]:
-    """Keep an event for a job that has not ended; queue it if it waits for this one. Returns `kept`."""
+    """Keep a signal for an unfinished job; queue the job if it waits for this signal. Returns `kept`."""
     return script("signal").call(base, bytes.decode, id=job_id, name=name, value=value, by=by)

@@ -8,7 +8,7 @@ from sublet.model import Lease
 
 class Suspended(BaseException):
     """Ends an attempt whose task waits; `ctx.sleep` and `ctx.wait_for` raise it. The job runs again when the wait is
-    over. Not an Exception, so that `except Exception` does not catch it: never swallow it.
+    over. `except Exception` does not catch it, and no task should.
     """
 
     def __init__(self, kind: Literal["sleep", "signal"], name: str, seconds: float | None = None) -> None:
@@ -35,7 +35,7 @@ class Steps(Protocol):
         ...
 
     def wait_for(self, name: str, seconds: float | None) -> Any:
-        """Return the value of a signal; raise Suspended without one, TimeoutError after the limit."""
+        """Return the value of a signal; raise Suspended until it arrives, TimeoutError after the limit."""
         ...
 
 
