@@ -15,8 +15,8 @@ def fixture(
     """Return a pytest fixture that gives each test a sandbox: `sandbox = sublet.testing.fixture(app)` in a
     conftest.py.
 
-    Works for async and sync tests, without an event loop. With `autouse`, tests that do not ask for it have
-    one, too. `plain`, `slots` and `now` are those of `Sandbox`.
+    Works for async and sync tests, without an event loop. With `autouse`, all tests have one. `plain`,
+    `slots` and `now` are those of `Sandbox`.
     """
     import pytest
 

@@ -117,7 +117,6 @@ def is_public(text: str) -> bool:
     except ValueError:
         return False
     if isinstance(address, ipaddress.IPv6Address):
-        # NAT64 is how a network without IPv4 reaches IPv4 addresses.
         if address in _NAT64:
             return is_public(str(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)))
         if address.scope_id or address not in _PUBLIC_6:

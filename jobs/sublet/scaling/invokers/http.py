@@ -69,7 +69,7 @@ class HttpInvoker:
         except Invalid as error:  # it was written to Redis without the check
             raise InvocationFailed(str(error), request.summons) from None
         session = self._open(request)
-        # Weak: removed after the last call of the target.
+        # Weak: removed after the last call.
         own = self._turns_of.setdefault(request.target, asyncio.Semaphore(AT_ONE_TARGET))
         try:
             await call_each(request, lambda summons: self._call(session, request, summons), own, self._turns)
