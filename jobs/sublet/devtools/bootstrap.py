@@ -35,8 +35,9 @@ class _Stopped(Exception):
 def ensure(groups: Sequence[str]) -> None:
     """Make sure that the dependencies, and those of the optional `groups`, are installed.
 
-    In a checkout without them it installs them into `.venv`, runs the same command there, and does not return. It deletes a
-    `.venv` only if that is unusable, or its own and unfinished. Several runs at once are safe. Raises SystemExit(1 or 130).
+    In a checkout without them it installs them into `.venv`, runs the same command there, and does not
+    return. It deletes a `.venv` only if that is unusable, or its own and unfinished. Several runs at once are
+    safe. Raises SystemExit(1), or 130 after Ctrl-C.
     """
     try:
         _ensure(CHECKOUT, groups)

@@ -53,8 +53,8 @@ class EmbeddedServer:
         """Start a server with its data in `folder`; return it when it answers.
 
         If `persistent`, acknowledged data survives the server's death (the machine's death may lose up to
-        1 s). It ends with this process and, `grace` seconds later at most, with the last writer of the
-        pipe `others`. `binary`: the server program. Raises Unavailable with the end of the log.
+        1 s). The server ends with this process; with a pipe `others`, after its last writer, `grace` seconds
+        later at most. `binary`: the server program. Raises Unavailable with the end of the log.
         """
         command = find_binary(binary)
         try:

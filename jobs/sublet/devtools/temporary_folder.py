@@ -23,7 +23,7 @@ _POLL = 0.02
 
 
 class TemporaryFolder(NamedTuple):
-    """A locked folder, and the reason if it is not the usual one of the project."""
+    """A locked folder, and the reason if it is not the usual one of the project (else empty)."""
 
     path: Path
     reason: str
@@ -35,8 +35,8 @@ class _Taken(Exception):
 
 @contextlib.contextmanager
 def temporary(project: Path) -> Iterator[TemporaryFolder]:
-    """Yield the project's temporary folder, locked and empty; remove it afterwards. If another process has
-    it, the path ends with a number. Raises Unavailable if all numbers are taken.
+    """Yield the project's temporary folder, locked and empty; remove it afterwards. If it cannot be used, the
+    path ends with a number. Raises Unavailable if all numbers are taken.
     """
     among = Path(tempfile.gettempdir())
     sweep(among)
@@ -59,7 +59,7 @@ def temporary(project: Path) -> Iterator[TemporaryFolder]:
 
 
 def sweep(among: Path) -> None:
-    """Remove this user's temporary folders that no running process has locked, if they are a minute old."""
+    """Remove this user's temporary folders that no process has locked or used for a minute."""
     for folder in among.glob(f"{PREFIX}*"):
         # OSError: in use, or being removed
         with contextlib.suppress(OSError), contextlib.ExitStack() as locks:

@@ -40,7 +40,7 @@ class Process:
     """One process of the client, in its own session."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  they stay open as long as the process runs
+        self._out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  they stay open
         self._err: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  see above
         self._process: subprocess.Popen[bytes] = spawn_bound(
             command, stdout=self._out, stderr=self._err, env=dict(environment)

@@ -96,8 +96,8 @@ class TrialContext:
         return process
 
     async def work(self, slots: int = 1, *, until_claim: bool = True) -> Process:
-        """Start `CMD work` and return it; with `until_claim`, after its first claim. Raises RuleBroken if
-        none comes.
+        """Start `CMD work` and return it; with `until_claim`, after its first claim. Raises RuleBroken
+        without one.
         """
         process = await self.start(["work"], slots)
         self.workers.append(process)
@@ -121,7 +121,7 @@ class TrialContext:
         return [seen for seen in self.proxy.log if seen.verb in verbs]
 
     def claim_of(self, job_id: str) -> Seen | None:
-        """Return the first claim whose reply brought this job to the client, None before."""
+        """Return the first claim whose reply gave this job to the client; None without one."""
         return next((seen for seen in self.seen("claim") if job_id in seen.given() and not seen.fate), None)
 
     def about(self, job_id: str, *verbs: str) -> list[Seen]:
@@ -157,8 +157,8 @@ class TrialContext:
         return (await self.job(job_id)).state in FINISHED
 
     async def completed(self, job_id: str, what: str, seconds: float = 0) -> Job:
-        """Wait until a job is completed, and return it. Raises RuleBroken with `what`, the job's name,
-        after `seconds`.
+        """Wait until a job is completed, and return it. Raises RuleBroken with `what`, the job's name, after
+        `seconds`, 12 by default.
         """
         job = await self.ended(job_id, what, seconds)
         if job.state is not State.COMPLETED:

@@ -153,7 +153,8 @@ async def away(context: TrialContext) -> None:
         if job.attempt != 1:
             raise RuleBroken(f"a job that ended while the server was away took {job.attempt} attempts")
         await context.until(
-            lambda: bool(_blocked(context)) or len(context.seen("claim")) > 3, "it did not claim again"
+            lambda: bool(_blocked(context)) or len(context.seen("claim")) > 3,
+            "the worker did not claim again",
         )
         await _take_server_away(context)
         await context.completed(await context.submit("echo"), "a job submitted after the server was away")
@@ -172,7 +173,8 @@ async def busy(context: TrialContext) -> None:
         context.proxy.loading = True
         job_id = await context.submit("sleep", {"seconds": 60})
         await context.until(
-            lambda: any(seen.fate == REFUSED for seen in context.seen("claim")), "it did not claim again"
+            lambda: any(seen.fate == REFUSED for seen in context.seen("claim")),
+            "the worker did not claim again",
         )
         await _check_call_rate(context, "the server answers LOADING")
         context.proxy.loading = False

@@ -42,9 +42,9 @@ async def register(context: TrialContext) -> None:
     with context.rule("enlists"):
         calls = context.seen("enlist")
         if not calls or calls[0].at > context.seen("claim")[0].at or calls[0].args[0] != name:
-            raise RuleBroken("it claimed before it enlisted under the same name")
+            raise RuleBroken("the worker claimed before it enlisted under the same name")
         if not isinstance(json.loads(calls[0].args[3]), dict):
-            raise RuleBroken(f"its description is not a JSON object: {calls[0].args[3][:80]}")
+            raise RuleBroken(f"the worker's description is not a JSON object: {calls[0].args[3][:80]}")
     job_id = await context.submit("sleep", {"seconds": OBSERVED})
     await context.holding(job_id)
     with context.rule("spares-the-living"):
@@ -58,17 +58,17 @@ async def register(context: TrialContext) -> None:
         moments = [seen.at for seen in context.seen("enlist") if seen.args[0] == name]
         gap = max((b - a for a, b in pairwise(moments)), default=OBSERVED)
         if gap > RENEWED:
-            raise RuleBroken(f"it renewed its registration after {gap:.1f} s, not every 5 s")
+            raise RuleBroken(f"the worker renewed its registration after {gap:.1f} s, not every 5 s")
     with context.rule("leaves"):
         context.workers.remove(worker)
         worker.ask_to_stop()
         await worker.wait(15)
         if await context.raw("EXISTS", keys.worker(context.base, name)):
-            raise RuleBroken("it ended on SIGTERM, and is still registered")
+            raise RuleBroken("the worker ended on SIGTERM, and is still registered")
 
 
 async def drain(context: TrialContext) -> None:
-    """Drain a worker with a job: it must finish the job, claim no other, leave the register and exit 0."""
+    """Drain a worker with a job: it must finish the job, claim no other, unregister and exit 0."""
     with context.rule("drains"):
         worker = await context.work()
         name = context.seen("claim")[0].args[1]
@@ -77,7 +77,8 @@ async def drain(context: TrialContext) -> None:
         await context.holding(job_id)
         await context.run(verbs.drain(context.base, name, life))
         await context.until(
-            lambda: any(seen.reply == b"drain" for seen in context.seen("enlist")), "it did not enlist again"
+            lambda: any(seen.reply == b"drain" for seen in context.seen("enlist")),
+            "the worker did not enlist again",
         )
         context.workers.remove(worker)
         after = await context.submit("echo", {"value": 1})
@@ -86,9 +87,9 @@ async def drain(context: TrialContext) -> None:
         if code != 0 or job.attempt != 1:
             raise RuleBroken(f"a draining worker should finish its job and exit 0; its exit code is {code}")
         if (await context.job(after)).state is not State.QUEUED:
-            raise RuleBroken("it claimed another job after it was answered `drain`")
+            raise RuleBroken("the worker claimed another job after it was answered `drain`")
         if await context.raw("EXISTS", keys.worker(context.base, name)):
-            raise RuleBroken("it has exited, and is still registered")
+            raise RuleBroken("the worker has exited, and is still registered")
 
 
 async def _put(context: TrialContext, name: str, when: Mapping[str, object], occurrence: int) -> None:
@@ -128,7 +129,7 @@ async def schedules(context: TrialContext) -> None:
             "a schedule whose plan has an unknown field was not named in a later pick",
         )
         if any("unreadable" in seen.args for seen in context.seen("fire")):
-            raise RuleBroken("it fired a schedule whose plan has an unknown field")
+            raise RuleBroken("the worker fired a schedule whose plan has an unknown field")
 
 
 async def waiters(context: TrialContext) -> None:

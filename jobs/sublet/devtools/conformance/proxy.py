@@ -24,7 +24,7 @@ HANDSHAKE = {"HELLO", "AUTH", "SELECT", "CLIENT", "PING", "QUIT", "COMMAND"}
 
 @dataclass
 class Seen:
-    """A command that passed the proxy, with its time and outcome."""
+    """A command that reached the proxy, with its time and outcome."""
 
     at: float
     name: str
@@ -37,7 +37,7 @@ class Seen:
 
     @property
     def refused(self) -> str:
-        """The message of an error reply to the command; empty if the reply was none."""
+        """The message of an error reply; empty after another reply, or without any."""
         return self.reply if isinstance(self.reply, ErrorReply) else ""
 
     def given(self) -> list[str]:

@@ -138,7 +138,9 @@ class Judge:
         return bool(self.names & set(names))
 
     def note(self, name: str, seen: str = "") -> None:
-        """Record the observation `seen` against a rule, or, if empty, that it was kept. Ignores other rules."""
+        """Record the observation `seen` against a rule; if empty, that the rule was kept. Ignores rules
+        outside of `names`.
+        """
         if name in self.names:
             self._seen[name] = self._seen.get(name) or seen
 

@@ -68,7 +68,7 @@ async def examine(
     """Run the trials of these rules (None: all that are not optional) against a client; return a verdict per
     rule.
 
-    It takes less than a minute for a conforming client, and leaves no process of it. `report` gets the
+    A conforming client needs less than a minute. `report` gets the
     numbers of finished and of all trials. Raises Invalid if the command does not exist, JobsError if the
     client sends no claim or lacks a task, Unavailable if the server does not answer.
     """

@@ -142,7 +142,7 @@ async def endings(context: TrialContext) -> None:
             or words not in last.message
             or not context.about(job.id, "fail")
         ):
-            raise RuleBroken(f"`boom` should fail with {words!r}; it is {describe(job)}")
+            raise RuleBroken(f"`boom` should fail with {words!r}; the job is {describe(job)}")
         sent = context.about(job.id, "fail")[0].args
         code = sent[sent.index(job.id) + 2]
         if not re.fullmatch(r"[A-Za-z0-9_.:-]+", code):

@@ -12,7 +12,7 @@ from sublet.errors import JobsError, NotFound
 from sublet.model import Job, State
 
 LEASE = 2.0
-"""Seconds; short, so that jobs of a lost worker run again soon."""
+"""In seconds; short, so that jobs of a lost worker run again soon."""
 POLL_SECONDS = 0.05
 CATCH_SECONDS = 10.0
 TAKEOVER_SECONDS = LEASE + 20.0
@@ -21,11 +21,11 @@ SETTLE = 0.03
 
 
 class DemoFailed(JobsError):
-    """The demo cannot continue; the message says why."""
+    """The demo cannot continue; the message has the reason."""
 
 
 class Show:
-    """The demo's jobs, workers and screen while the jobs are worked off."""
+    """The demo's jobs, workers and screen while the jobs run."""
 
     def __init__(self, client: Client, audience: Audience, queue: str) -> None:
         self.client, self.audience, self.queue = client, audience, queue
@@ -40,8 +40,8 @@ class Show:
 
 
 async def kill(show: Show, at: float) -> None:
-    """When this share of the work is done, kill a worker that holds jobs; wait until other workers run
-    them.
+    """When this share of the work is done, kill a worker that holds jobs, if one does; wait until others run
+    them, else raise DemoFailed.
     """
     caught = await _catch(show, at)
     if caught:
@@ -52,8 +52,8 @@ async def kill(show: Show, at: float) -> None:
 
 
 async def freeze(show: Show, at: float) -> None:
-    """When this share of the work is done, freeze a worker that holds jobs, resume it when others run
-    them, and wait until its late reports are refused.
+    """Like `kill`, but freeze the worker, resume it when others run the jobs, and wait until its late reports
+    are refused.
     """
     caught = await _catch(show, at)
     if not caught:

@@ -1,4 +1,4 @@
-"""The events of the demo's platform."""
+"""Show and count the demo's events."""
 
 import asyncio
 import time
@@ -17,12 +17,12 @@ LINES_MAX = 8
 
 
 class Audience:
-    """Logs and counts the events. Prints workers' starts and ends during the show, then outcomes."""
+    """Logs and counts events. Prints workers' starts and ends during the show; keeps later events."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen, self.ledger = screen, Ledger()
         self.began = time.monotonic()
-        """Time of the first submit."""
+        """Monotonic time of the first submit."""
         self.api_url = ""
         self.api_ready = asyncio.Event()
         self._lines: list[str] | None = None
@@ -87,7 +87,7 @@ class Audience:
             self.screen.print(f"  {time.strftime('%H:%M:%S')}  … and {len(lines) - LINES_MAX:,} more")
 
     def statuses(self) -> list[WorkerStatus]:
-        """Return a line for each worker so far: its jobs completed, or how it ended."""
+        """Return for each worker so far how many jobs it completed, and its fate."""
         signs = {"": "●", "killed": "✗", "frozen": "‖", "died": "✗", "left": "·"}
         return [
             WorkerStatus(str(worker), signs[worker.fate], f"{worker.completed:,} {worker.fate or 'done'}")

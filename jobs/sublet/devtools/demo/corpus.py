@@ -1,4 +1,4 @@
-"""The files to analyse: the standard library and, where that is small, installed packages."""
+"""The files to analyse: the standard library's and, if few, packages'."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True)
 class Corpus:
-    """The files, the standard library first."""
+    """The files; the first `standard` are the standard library's."""
 
     files: tuple[Path, ...]
     standard: int
@@ -36,13 +36,13 @@ class Corpus:
         return cls(tuple(files), standard, tuple(roots))
 
     def name(self, path: str) -> str:
-        """A path relative to one of `roots`."""
+        """Return a path relative to a root, if possible."""
         inner = [Path(path).relative_to(root) for root in self.roots if Path(path).is_relative_to(root)]
         return min(map(str, inner), key=len, default=path)
 
     @property
     def words(self) -> str:
-        """A description for the introduction."""
+        """A description."""
         version = ".".join(map(str, sys.version_info[:3]))
         words = f"{self.standard:,} files of the standard library of Python {version}"
         added = len(self.files) - self.standard

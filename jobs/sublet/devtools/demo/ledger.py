@@ -14,7 +14,7 @@ class Worker:
     def __init__(self, number: int, pid: int, name: str) -> None:
         self.number, self.pid, self.name = number, pid, name
         self.exit: int | None = None
-        """Its exit code, negative for a signal; None while it runs."""
+        """The exit code, negative for a signal; None while it runs."""
         self.completed = 0
         """Accepted completions."""
         self.ghosts = 0
@@ -53,7 +53,7 @@ class Worker:
                 os.kill(self.pid, number)
 
     def _await(self, state: str) -> None:
-        """WNOWAIT leaves its exit status to the platform."""
+        """WNOWAIT leaves the exit status."""
         if hasattr(os, "waitid"):
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self.pid, getattr(os, state) | os.WEXITED | os.WNOWAIT)
@@ -67,10 +67,10 @@ class Ledger:
         self.accepted: Counter[str] = Counter()
         """Accepted completions by job."""
         self.started: set[tuple[int, str, int]] = set()
-        """Process id, job and attempt."""
+        """Process id, job and number of each attempt."""
 
     def record(self, event: PlatformEvent) -> Worker | None:
-        """Record an event. Return the worker that it is about, if any."""
+        """Record an event. Return its worker; None without one."""
         if event.source not in ("worker", "job"):
             return None
         more = event.more
@@ -95,5 +95,5 @@ class Ledger:
         return [worker for worker in self.workers if not worker.fate]
 
     def label(self, name: str) -> str:
-        """Return a worker's label ("worker 2") by its name in Redis."""
+        """Return a worker's label ("worker 2") by its name in Redis, else the name."""
         return next((str(worker) for worker in self.workers if worker.name == name), name)

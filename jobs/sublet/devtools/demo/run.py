@@ -35,11 +35,11 @@ LAST_LINES = 1.0
 
 
 def run(once: bool, json: bool, call: str, screen: Screen | None = None) -> int:
-    """Run the demo. Return 0 if each job ended once, one was recovered and a late report refused; else 1, or 128 + the signal
-    that ended it.
+    """Run the demo. Return 0 if each job ended once, one was recovered and a late report refused; else 1, or
+    128 + the signal that ended the demo.
 
-    With `json`, progress goes to stderr and the tally to stdout. Without `once`, all processes run until Ctrl-C. `call` is
-    this program's command line. Raises JobsError when the demo cannot continue.
+    With `json`, progress goes to stderr and the tally to stdout. Without `once`, all processes run until
+    Ctrl-C. `call` is this program's command line. Raises JobsError when the demo cannot continue.
     """
     screen = screen or Screen(sys.stderr if json else sys.stdout)
     demo = Demo(screen, once, json, call)
@@ -90,8 +90,8 @@ class Demo:
         return AppInfo(app=APP, queues=[self._queue], tasks=[analyse.name], folders=[])
 
     async def perform(self, settings: Settings) -> None:
-        """Submit the jobs, have the accidents, and print the results; then stop the platform, or without `once` keep it
-        running. Raises DemoFailed if it cannot go on.
+        """Submit the jobs, have the accidents, and print the results; then stop the platform, or without
+        `once` keep it running. Raises DemoFailed.
         """
         async with Client(settings) as client:
             show = Show(client, self.audience, self._queue)

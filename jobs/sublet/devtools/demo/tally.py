@@ -31,7 +31,7 @@ class Tally:
     seconds: float = 0.0
 
     def words(self) -> list[str]:
-        """The numbers with their names."""
+        """Return the numbers with their names."""
         named = {"late reports refused": self.refused, "completed twice": self.completed_twice}
         plain = ("submitted", "completed", "dead", "lost", "recovered")
         numbers = {**{name: getattr(self, name) for name in plain}, **named}
@@ -56,7 +56,9 @@ class Tally:
 async def count(
     client: Client, ids: Sequence[str], ledger: Ledger, seconds: float
 ) -> tuple[Tally, list[Report]]:
-    """Compare each job in Redis with the ledger of the workers' events. Return the totals, and a report per check."""
+    """Compare each job in Redis with the ledger of the workers' events. Return the totals and the completed
+    jobs' results.
+    """
     tally = Tally(len(ids), seconds=round(seconds, 1))
     tally.refused = sum(worker.ghosts for worker in ledger.workers)
     reports = []

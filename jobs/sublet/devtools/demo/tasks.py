@@ -32,7 +32,7 @@ def analyse(path: str) -> Report:
     """Count a file's lines, functions and classes, and find its deepest block."""
     try:
         with warnings.catch_warnings():
-            # warnings about the analysed source, for example invalid escapes
+            # about the analysed source
             warnings.simplefilter("ignore")
             with tokenize.open(path) as file:
                 source = file.read()

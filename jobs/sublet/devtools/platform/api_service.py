@@ -27,7 +27,7 @@ TRIES = 3
 OURS = ("SUBLET_TOKENS", "SUBLET_TOKENS_FILE", "SUBLET_OPEN", "SUBLET_HOST", "SUBLET_PORT", "PORT")
 
 OnLine = Callable[[bytes], None]
-"""Called from a thread with each line of the API process's stderr, its newline included."""
+"""Called from a thread with each line of the API process's stderr, newline included."""
 
 
 class ApiService:
@@ -64,16 +64,15 @@ class ApiService:
 
     @property
     def exit(self) -> int | None:
-        """The exit code of its process; None while it runs."""
+        """The API's exit code; None while it runs; 0 before the start."""
         return self._process.poll() if self._process else 0
 
     @property
     def pid(self) -> int:
-        """The process id of the API's server."""
+        """The API's process id; 0 before the start."""
         return self._process.pid if self._process else 0
 
     def _start(self, port: int) -> str | None:
-        """Return its URL, or None if it ended or timed out."""
         if self._over:
             return None
         address = ["--host", "127.0.0.1", "--port", str(port)]
@@ -105,7 +104,7 @@ class ApiService:
             return False
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop the API after open requests are answered, or `at_once`; wait for its end."""
+        """Stop the API: `at_once`, or after open requests, in 2 s at most. Wait for the end."""
         process = self._process
         if process is None:
             return
@@ -127,7 +126,7 @@ class ApiService:
 
 
 def environment(env: Mapping[str, str]) -> dict[str, Any]:
-    """Return a process's environment: this one with `env`, without the user's settings for other servers."""
+    """Return this process's environment with `env`, without settings of `sublet serve`, for a child."""
     kept = {name: value for name, value in os.environ.items() if name not in OURS}
     path = os.pathsep.join(filter(None, [*import_folders(), os.environ.get("PYTHONPATH")]))
     return {**kept, "PYTHONPATH": path, "SUBLET_SOURCE": "", **env}

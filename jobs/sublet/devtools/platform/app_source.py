@@ -33,9 +33,9 @@ class AppInfo(BaseModel):
     schedules: list[str] = []
     folders: list[str]
     example: dict[str, Any] | None = None
-    """An example job of the app: task, queue and payload; None if every task has a parameter of a complex type."""
+    """An example job: task, queue and payload; None without a Python task whose parameters are simple."""
     descriptions: dict[str, str] = {}
-    """Catalogue entries (JSON) by task name."""
+    """Catalogue entries (JSON) by task name, 256 KiB at most."""
 
 
 class AppBroken(JobsError):
@@ -43,7 +43,7 @@ class AppBroken(JobsError):
 
 
 async def inspect_app(app: str, env: Mapping[str, str]) -> AppInfo:
-    """Describe the app. Raises AppBroken."""
+    """Import the app in a child process, and describe it. Raises AppBroken, also if that takes over 60 s."""
     stdout, stderr = await _run(["dev", app, "--check", "--json"], env)
     try:
         return AppInfo.model_validate_json(stdout)
@@ -55,7 +55,9 @@ async def inspect_app(app: str, env: Mapping[str, str]) -> AppInfo:
 
 
 async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
-    """Store the app's schedules; remove those no more declared. Return changes as text. Raises AppBroken."""
+    """Store the app's schedules; remove those it no longer declares. Return the changes as text. Raises
+    AppBroken.
+    """
     flags = where(env["SUBLET_REDIS_URL"], env["SUBLET_NAMESPACE"])
     stdout, stderr = await _run(["schedules", "sync", app, "--remove", "--json", *flags], env)
     try:
@@ -70,11 +72,7 @@ async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
 
 
 async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Run `sublet WORDS`; return stdout and stderr, whatever its exit code. Raises AppBroken at the timeout
-    only.
-
-    The output goes to files: a process left by the app's import would keep a pipe open.
-    """
+    """Return stdout and stderr of `sublet WORDS`. In files: a process left behind would keep a pipe open."""
     command = [sys.executable, "-P", "-m", "sublet", *words]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = await asyncio.to_thread(spawn_bound, command, stdout=out, stderr=err, env=environment(env))
@@ -98,7 +96,7 @@ def _read_all(file: IO[bytes]) -> bytes:
 
 
 def _error_message(stderr: bytes) -> str:
-    """Return the last line, the command's own: the app may have printed earlier ones."""
+    """The last line is the command's own."""
     last = (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
     try:
         return str(json.loads(last)["message"]).removesuffix("; --debug shows the whole trace")
@@ -112,7 +110,7 @@ def can_watch() -> bool:
 
 
 async def changes(folders: Sequence[str], over: asyncio.Event) -> AsyncGenerator[list[str], None]:
-    """Yield each batch of changed Python files directly in these folders, until `over` is set."""
+    """Yield each batch of changed Python files in these folders, not in inner ones, until `over` is set."""
     from watchfiles import PythonFilter, awatch
 
     if not folders:

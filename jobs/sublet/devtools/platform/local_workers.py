@@ -27,9 +27,9 @@ WORKER_SECONDS = 86_400.0
 class LocalWorkers:
     """Starts and watches the workers of one app on this machine, on one event loop.
 
-    `on_line` gets each line that a worker prints, `on_end` its process id and exit code; `on_event` is
-    called after changes of jobs, and ends of workers. No worker starts while `may_start` returns False.
-    Workers inherit the descriptors `keep`.
+    `on_line` gets each line that a worker prints, `on_end` the process id and exit code of an ended worker;
+    `on_event` is called after changes of jobs, and ends of workers. No worker starts while `may_start`
+    returns False. Workers inherit the file descriptors `keep`.
     """
 
     def __init__(
@@ -107,12 +107,11 @@ class LocalWorkers:
         self.summon()
 
     async def aclose(self) -> None:
-        """Stop all workers after they finish or release their jobs; remove the pool."""
+        """Remove the pool; stop all workers, which finish or release their jobs; close the store."""
         with contextlib.suppress(JobsError):
             await self.pool.remove()
         # so that frozen workers release their jobs too
         self._signal(signal.SIGCONT)
-        # this closes the invoker, too
         await self._summoner.aclose()
         with contextlib.suppress(JobsError):
             await self.monitor.check()

@@ -29,7 +29,9 @@ from sublet.errors import Invalid
 STOPPED_AT_ONCE = 130
 
 Companion = Callable[[Settings], Coroutine[Any, Any, None]]
-"""A function that runs beside `sublet dev` (as the demo does) until the stop; it gets the settings for clients."""
+"""A function that runs beside `sublet dev` until the stop, as the demo does. It gets the settings for
+clients.
+"""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class PlatformConfig:
     lease: float = 30.0
     reload: bool = True
     describe: Callable[[Settings], Awaitable[AppInfo]] | None = None
-    """Returns a description of the app once the server runs. None: the app is imported in a child process."""
+    """Returns a description of the app; called when the server runs. None: a child process imports the app.
+    """
     lines_max: float = LINES_MAX
     """Most events reported in half a second; the others are counted."""
     call: str = "sublet"
@@ -65,7 +68,7 @@ class Platform:
     def __init__(self, config: PlatformConfig, report: Report) -> None:
         self.config, self.report = config, Reporter(report)
         self.stopped_by: signal.Signals | None = None
-        """The signal that stopped it; None after a call of `stop` without one."""
+        """The signal that stopped the platform; None before, and after a call of `stop` without one."""
         self._over, self._at_once, self._ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._cleanup = contextlib.AsyncExitStack()
         self._supervisors: list[Supervisor] = []
@@ -91,8 +94,9 @@ class Platform:
         self._over.set()
 
     async def run(self, companion: Companion | None = None) -> int:
-        """Run until SIGINT, SIGTERM, SIGHUP or a call of `stop`. Return 0, or STOPPED_AT_ONCE. Raises
-        Unavailable, Invalid or JobsError if a part cannot start, and any exception of `companion`.
+        """Run until SIGINT, SIGTERM, SIGHUP or a call of `stop`. Return 0; STOPPED_AT_ONCE after a second
+        one. Raises Unavailable, Invalid or JobsError if a part cannot start, and any exception of
+        `companion`.
         """
         with _signals(self.stop):
             running = asyncio.create_task(self._run(companion))

@@ -15,14 +15,14 @@ APP_MAX = 100
 
 
 def pool_name(app: str, folder: Path) -> str:
-    """Return the name. The folder is part of it: other folders may also have a tasks:app."""
+    """Return the pool's name, which names app and folder: other folders may have a tasks:app, too."""
     where = hashlib.sha256(bytes(folder.resolve())).hexdigest()[:6]
     return f"{PREFIX}{re.sub('[^A-Za-z0-9_.:-]', '-', app)[:APP_MAX]}:{where}"
 
 
 @dataclass(frozen=True)
 class PoolLoad:
-    """How many jobs of a pool wait and run, and how many workers it has and will get."""
+    """How many jobs of a pool are ready (`waiting`) or running; its present and summoned workers."""
 
     waiting: int
     running: int

@@ -42,12 +42,12 @@ class RedisService:
 
     @property
     def exit(self) -> int | None:
-        """The exit code of its process; None while it runs."""
+        """The server's exit code; None while it runs; 0 before the start."""
         return self._server.exit if self._server else 0
 
     @property
     def pid(self) -> int:
-        """The process id of the server."""
+        """The server's process id, or 0."""
         return self._server.pid if self._server else 0
 
     async def is_healthy(self) -> bool:
@@ -69,7 +69,7 @@ class RedisService:
             await self._transport.aclose()
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop the server, `at_once` with SIGKILL. If a start is under way, wait some seconds for it."""
+        """Stop the server, `at_once` with SIGKILL. If a start is under way, first wait for it."""
         if self._lock.acquire(timeout=HURRY_SECONDS if at_once else START_SECONDS):
             try:
                 if self._server:

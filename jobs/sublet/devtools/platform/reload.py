@@ -26,7 +26,7 @@ class Reload:
     ) -> None:
         self.app, self.seen, self._env = app, seen, env
         self.broken = ""
-        """The import error; empty if it succeeds."""
+        """The last import's error; empty if it succeeded."""
         self._report, self._on_change = report, on_change
         self._folders = set(seen.folders)
 
@@ -41,7 +41,6 @@ class Reload:
             async with aclosing(changes(watched, over)) as found:
                 async for files in found:
                     await self._reload(files)
-                    # the app's source folders have changed
                     if self._existing_folders() != watched:
                         break
 

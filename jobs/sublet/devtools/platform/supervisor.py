@@ -15,7 +15,9 @@ FAILURES_MAX = 3
 frozen.
 """
 STABLE_SECONDS = 10.0
-"""A service that ran so long has started well. One that ended earlier is restarted after a delay."""
+"""A service that ran so long is restarted at once; after shorter runs, every restart but the first is
+delayed.
+"""
 DELAY, DELAY_MAX = 0.2, 5.0
 
 
@@ -26,7 +28,7 @@ class Service(Protocol):
 
     @property
     def pid(self) -> int:
-        """The process id of the service."""
+        """The process id of the service; 0 before the start."""
         ...
 
     def start(self) -> str:
@@ -37,11 +39,11 @@ class Service(Protocol):
 
     @property
     def exit(self) -> int | None:
-        """The exit code of the service's process, negative for a signal; None while it runs."""
+        """The process's exit code, negative for a signal; None while it runs; 0 before the start."""
         ...
 
     async def is_healthy(self) -> bool:
-        """Return within a few seconds whether it answers."""
+        """Return within a few seconds whether the service answers."""
         ...
 
     def stop(self, at_once: bool = False) -> None:
@@ -59,7 +61,7 @@ class Supervisor:
     def __init__(self, service: Service, report: Reporter) -> None:
         self.service, self._report = service, report
         self.up = asyncio.Event()
-        """Set while it runs, as far as is known."""
+        """Set while the service runs."""
         self._failures = 0
         self._began = 0.0
 

@@ -19,7 +19,7 @@ FROZEN_SECONDS = 12.0
 
 
 class WorkerMonitor:
-    """Watches this machine's workers by their registrations and processes."""
+    """Watches this machine's workers by registrations and processes. `own` returns the platform's pids, `ask` summons others."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class WorkerMonitor:
         self._changed = asyncio.Event()
 
     def check_soon(self) -> None:
-        """Let the next check run now."""
+        """Run the next check now."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -49,11 +49,11 @@ class WorkerMonitor:
             self._changed.clear()
             try:
                 await self.check()
-            except JobsError:  # the tick reports an outage, during which heartbeats are impossible
+            except JobsError:  # the tick reports it
                 self._silent.clear()
 
     async def check(self) -> None:
-        """End the leases of this machine's dead workers; kill own workers that send no heartbeats. Raises
+        """End the leases of this machine's dead workers; kill those of `own` without heartbeats. Raises
         Unavailable.
         """
         known = await self._store.workers()
@@ -75,8 +75,8 @@ class WorkerMonitor:
         self._checked_at = time.monotonic()
 
     async def retire(self) -> set[int]:
-        """Send SIGTERM to all workers, and return their process ids. The workers are unregistered at once,
-        so that others can be summoned.
+        """Send SIGTERM to the workers of `own`; return their process ids. The workers are unregistered at
+        once, so that others can be summoned.
         """
         own = set(self._own())
         with contextlib.suppress(JobsError):

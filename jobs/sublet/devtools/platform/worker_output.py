@@ -27,7 +27,7 @@ class WorkerOutput:
         self._began: dict[tuple[str, int], float] = {}
 
     async def run(self) -> None:
-        """Report regularly how many lines were left out."""
+        """Report regularly how many lines were left out, and allow new ones."""
         while True:
             await asyncio.sleep(INTERVAL)
             if self._omitted:
@@ -55,7 +55,7 @@ class WorkerOutput:
             said = json.loads(line)
             event, detail = said["event"], said.get("detail", "")
             facts = {name: said[name] for name in ("id", "task", "queue", "attempt", "state") if name in said}
-        except (ValueError, KeyError, TypeError):  # output of a task that looks like an event
+        except (ValueError, KeyError, TypeError):  # a task's output, like an event
             self._pass_on("worker", "log", f"{worker.pid} │ {line}", pid=worker.pid)
             return
         facts["pid"] = worker.pid
@@ -70,7 +70,7 @@ class WorkerOutput:
         attempt = (facts["id"], facts["attempt"])
         took = ""
         if event == "started":
-            if len(self._began) >= STARTS_MAX:  # durations are not reported during a flood
+            if len(self._began) >= STARTS_MAX:  # a flood: no durations
                 self._began.clear()
             self._began[attempt] = time.monotonic()
         elif event in ENDS and attempt in self._began:
