@@ -261,7 +261,7 @@ async def test_the_error_lists_the_summonses_that_failed(invoker):
     async with playing(answer) as played:
         with pytest.raises(InvocationFailed) as failed:
             await invoker.invoke(request_of(played.url, "s.1", "s.2", "s.3"))
-    assert failed.value.detail == "the target answered 500 (1 of 3 calls failed)"
+    assert failed.value.detail == "the target answered 500: see the log of the target (1 of 3 calls failed)"
     (lost,) = failed.value.summons
     assert lost in ("s.1", "s.2", "s.3")
 

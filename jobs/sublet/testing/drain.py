@@ -34,7 +34,9 @@ class Drained(Summary):
     running: int = 0
     """Jobs whose lease has not ended: their worker died, or is not the sandbox's."""
     next_at: datetime | None = None
-    """When the next job is due, or a lease ends; in the year 5138 if all wait without a limit; else None."""
+    """When the next scheduled job is due, or a lease ends; in the year 5138 if all wait without a limit; None
+    without such jobs.
+    """
 
 
 class Drain:

@@ -113,7 +113,7 @@ async def lost_heartbeat(context: TrialContext) -> None:
 
 
 async def lost_ending(context: TrialContext) -> None:
-    """For each kind of ending, lose a request and then the reply of the next one: the client must repeat it."""
+    """For each kind of outcome, lose a request and then the reply of the next one: the client must repeat it."""
     context.proxy.faults += [Fault(verb, fate) for verb in ENDINGS for fate in (REQUEST_LOST, REPLY_LOST)]
     with context.rule("repeats-ending"):
         ids = {
@@ -141,7 +141,7 @@ async def _check_repeated(context: TrialContext, job_id: str, verb: str) -> None
 
 
 async def away(context: TrialContext) -> None:
-    """Break and refuse connections, during a heartbeat and an ending, then when idle: jobs must still end."""
+    """Break and refuse connections, during a heartbeat and an outcome, then when idle: jobs must still end."""
     with context.rule("server-away"):
         await context.work()
         job_id = await context.submit("sleep", {"seconds": LEASE / 3 + 0.3})

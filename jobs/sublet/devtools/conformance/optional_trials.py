@@ -20,7 +20,9 @@ EVERY, JITTER = 3600, 1800
 
 
 async def count(context: TrialContext) -> None:
-    """Run a job of `count` through three attempts: each must continue from the last one's checkpoint."""
+    """Run a job of the task `count` through three attempts: each must continue from the last one's
+    checkpoint.
+    """
     with context.rule("keeps-checkpoint"):
         await context.work()
         job = await context.completed(

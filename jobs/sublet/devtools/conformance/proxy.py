@@ -18,7 +18,7 @@ NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 LOADING = b"-LOADING Redis is loading the dataset in memory\r\n"
 REQUEST_LOST, REPLY_LOST, FORGOTTEN, REFUSED = "request lost", "reply lost", "script forgotten", "refused"
 SILENT = "reply kept back"
-"""The connection stays open but carries nothing more: only a timeout detects it."""
+"""A fault: the connection stays open but carries nothing more: only a timeout detects it."""
 HANDSHAKE = {"HELLO", "AUTH", "SELECT", "CLIENT", "PING", "QUIT", "COMMAND"}
 
 

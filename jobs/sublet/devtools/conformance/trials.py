@@ -234,7 +234,9 @@ async def cancel(context: TrialContext) -> None:
 
 
 async def loss(context: TrialContext) -> None:
-    """Give a running job's lease away, then delete a running job: the worker must stop only that job."""
+    """Give a running job's lease to another worker, then delete a running job: the worker must stop only that
+    job.
+    """
     with context.rule("hears-loss"):
         await context.work(slots=2)
         await _lose_one(context, "LEASE_LOST", _give_to_another)

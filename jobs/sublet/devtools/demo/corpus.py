@@ -16,7 +16,7 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True)
 class Corpus:
-    """The files; the first `standard` are the standard library's."""
+    """Files, the first `standard` of the standard library."""
 
     files: tuple[Path, ...]
     standard: int
@@ -36,13 +36,13 @@ class Corpus:
         return cls(tuple(files), standard, tuple(roots))
 
     def name(self, path: str) -> str:
-        """Return a path relative to a root, if possible."""
+        """A path, if possible relative to a root."""
         inner = [Path(path).relative_to(root) for root in self.roots if Path(path).is_relative_to(root)]
         return min(map(str, inner), key=len, default=path)
 
     @property
     def words(self) -> str:
-        """A description."""
+        """The files in words."""
         version = ".".join(map(str, sys.version_info[:3]))
         words = f"{self.standard:,} files of the standard library of Python {version}"
         added = len(self.files) - self.standard

@@ -11,8 +11,8 @@ from sublet.errors import JobsError
 POLL_SECONDS = 0.1
 HEALTH_SECONDS = 1.0
 FAILURES_MAX = 3
-"""After so many failed health checks in a row a service is killed. Not a time: a suspended machine is not
-frozen.
+"""After so many failed health checks in a row a service is killed. Not a time, as the machine may be
+suspended.
 """
 STABLE_SECONDS = 10.0
 """A service that ran so long is restarted at once; after shorter runs, every restart but the first is

@@ -37,7 +37,7 @@ class WorkerMonitor:
         self._changed = asyncio.Event()
 
     def check_soon(self) -> None:
-        """Run the next check now."""
+        """Let `run` check now."""
         self._changed.set()
 
     async def run(self) -> None:

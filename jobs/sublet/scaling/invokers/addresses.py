@@ -244,7 +244,7 @@ class AddressGuard:
         ]  # fmt: skip
 
     def is_inside(self, url: str) -> bool:
-        """Whether the host in a URL is a private address, or a name whose last lookup found one."""
+        """Whether a URL's host is an address that is not public, or a name whose last lookup found one."""
         host = urlsplit(url).hostname or ""
         return host in self._inside or reach_of(host) in (Reach.PRIVATE, Reach.LOCAL)
 

@@ -102,7 +102,9 @@ class HttpInvoker:
                 f"the target answered {response.status}: redirects are not followed: use the final URL as the target"
             )
         if not 200 <= response.status < 300:
-            raise InvocationFailed(f"the target answered {response.status}{HINTS.get(response.status, '')}")
+            raise InvocationFailed(
+                f"the target answered {response.status}{HINTS.get(response.status, ': see the log of the target')}"
+            )
 
     def _open(self, request: Invocation) -> aiohttp.ClientSession:
         if self._session is None:

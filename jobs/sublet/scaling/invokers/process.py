@@ -132,7 +132,8 @@ class ProcessInvoker:
         """Start one worker per summons. Raises InvocationFailed for those that did not start."""
         if self._closed:
             raise InvocationFailed(
-                "this process is ending and starts no more workers: another process must", request.summons
+                "this process is ending and starts no more workers; another process must start them",
+                request.summons,
             )
         await call_each(request, lambda summons: self._start(request, summons), self._turns)
 
