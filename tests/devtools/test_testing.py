@@ -265,8 +265,8 @@ def test_a_stand_in_without_arguments_does_not_pretend_to_have_none():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"attempt": 0}, "count from 1"),
-        ({"max_attempts": 0}, "count from 1"),
+        ({"attempt": 0}, "use 1 or more"),
+        ({"max_attempts": 0}, "use 1 or more"),
         ({"tries_left": 3}, "use 0 to 2"),
         ({"occurrence": datetime(2030, 1, 1)}, "time zone"),  # without one, on purpose
     ],

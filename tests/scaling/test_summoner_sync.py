@@ -46,7 +46,7 @@ async def test_owed_workers_without_an_invoker_here_are_found(place, have_pool, 
     for invoker, why in (
         ("http", "SUBLET_SIGNING_SECRETS is not set"),
         ("lambda", "AWS_REGION is not set"),
-        ("process", "`sublet tick --app "),
+        ("process", "only `sublet tick --app "),
     ):
         await have_pool(min=2, invoker=invoker, target={"http": HOST, "lambda": "resize"}.get(invoker, ""))
         (words,) = await asyncio.to_thread(found)

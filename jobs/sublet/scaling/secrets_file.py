@@ -25,7 +25,7 @@ class SecretsFile:
             # Opening a pipe or a device could block without end.
             if not stat.S_ISREG(self.path.stat().st_mode):
                 raise Invalid(
-                    f"the file of {self._what} {self.path} cannot be read: it is not a regular file; name one that is"
+                    f"the file of {self._what} {self.path} cannot be read: it is not a regular file"
                 )
             with self.path.open(encoding="utf-8-sig", errors="replace") as file:
                 text = file.read(self._most + 1)

@@ -31,7 +31,7 @@ class _NotGiven(Mapping[str, Any]):
 
 class StandIn(Context):
     """A Context for a direct call of a task, `task(StandIn(), …)`, without a job. It records progress,
-    checkpoints, logs. Steps, sleeps and waits raise Invalid.
+    checkpoints and logs. Steps, sleeps and waits raise Invalid.
 
     `recovered`: how the previous attempt ended; `restored`: the checkpoint. `timeout` (seconds; None: no
     limit) sets `remaining` and `deadline`, by the real clock. Reading `arguments` raises Invalid if none were
