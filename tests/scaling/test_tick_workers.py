@@ -137,7 +137,10 @@ def test_a_tick_without_an_app_and_pools_of_sublet_dev_start_none(shell, tick):
     assert "summoned" not in tick("--app", "tasks:app")
     shell.ok("pools", "set", "local", *POOL)
     assert "summoned" not in tick()
-    assert "pool local: 1 worker owed, not invoked from here: only `sublet tick --app MODULE:APP`" in tick.errors()
+    assert (
+        "pool local: 1 worker owed, not invoked from here: only `sublet tick --app MODULE:APP`"
+        in tick.errors()
+    )
 
 
 def test_the_error_of_a_worker_that_cannot_start_is_on_the_ticks_stderr(shell, tick):
