@@ -8,7 +8,7 @@ from sublet.model import Lease
 
 class Suspended(BaseException):
     """Ends an attempt whose task waits; `ctx.sleep` and `ctx.wait_for` raise it. The job runs again when the wait is
-    over. `except Exception` does not catch it; a task must not catch it.
+    over. `except Exception` does not catch it; a task must not either.
     """
 
     def __init__(self, kind: Literal["sleep", "signal"], name: str, seconds: float | None = None) -> None:
