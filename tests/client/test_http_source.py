@@ -460,7 +460,7 @@ def test_an_invalid_token_is_refused_and_not_shown(token):
 def test_url_and_token_come_from_the_environment(monkeypatch, tmp_path):
     for name in ("SUBLET_SOURCE", "SUBLET_TOKEN", "SUBLET_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(Invalid, match="SUBLET_SOURCE ''"):
+    with pytest.raises(Invalid, match="SUBLET_SOURCE or --source: ''"):
         HttpSource.read()
     monkeypatch.setenv("SUBLET_SOURCE", " https://api.example/x/ ")
     assert HttpSource.read()._at.url == "https://api.example/x"

@@ -1,5 +1,5 @@
-"""`Claims`: the claims of one process. They wait for jobs, fire due schedules, and give back jobs that no
-caller takes.
+"""`Claims` makes the claims of one process: it waits for jobs, fires due schedules, and releases jobs that no
+caller gets.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from sublet.store.waiting.wakeups import WakeUps
 log = logging.getLogger(__name__)
 
 STALE = 2 * POLL_SECONDS
-"""After so many seconds without a search for queues with jobs, a claim waits for one."""
+"""A claim with patterns or over 32 queues starts a search for jobs if the last began so many seconds ago."""
 SOON = 0.1
-"""After so many seconds a worker that got jobs should claim again while schedules are due."""
+"""If a schedule is due, a worker that got jobs should claim again within so many seconds."""
 MEMO_SECONDS = 10.0
 """For so many seconds Redis remembers which leases a claim got."""
 
@@ -39,7 +39,7 @@ Run = Callable[[Call[Any]], Awaitable[Any]]
 
 @dataclass(slots=True)
 class ClaimRequest:
-    """The arguments of a claim."""
+    """A claim's arguments, and what its calls have found."""
 
     worker: str
     queues: Sequence[str]
@@ -49,23 +49,23 @@ class ClaimRequest:
     strict: bool = False
     life: str = ""
     selection: Selection | None = None
-    """The queues of a claim with patterns or over 32 queues; it asks those that have jobs."""
+    """The queues and patterns, if there are patterns or over 32 queues; else None."""
     woken: bool = False
-    """Whether a wake-up ended its wait."""
+    """Whether a wake-up has just named a queue of `selection`."""
     spent: bool = False
-    """Whether a call with this claim id has got jobs. Then no other call with it gets any."""
+    """Whether a call with this claim id has got jobs, even if none is still leased."""
     dead: tuple[LostJob, ...] = ()
-    """Jobs that its calls made dead, because their leases had expired."""
+    """Jobs with expired leases that the calls made dead."""
     ahead: bool = False
     """Whether a call may be sent to Redis before there is a job, behind the blocking read."""
     answered: ClaimAhead | None = None
-    """Such a call that has its reply."""
+    """The call sent ahead, from its reply until the claim uses it; else None."""
 
     def observe(self, call: Call[Claimed]) -> Call[Claimed]:
-        """Return the call changed so that `spent` is set if its reply has jobs."""
+        """Return a copy of the call. When its reply is parsed, `spent` and `dead` are updated."""
 
         def read(reply: Any) -> Claimed:
-            self.spent = self.spent or reply[0] != b""  # a token, also if its jobs are held no more
+            self.spent = self.spent or reply[0] != b""  # a token, even if no job is leased any more
             claimed = call.read(reply)
             self.dead += claimed.dead
             return claimed
@@ -74,7 +74,7 @@ class ClaimRequest:
 
 
 class Claims:
-    """Makes the claims of a `Store`. Once `hurried` is set, no claim waits."""
+    """Makes the claims of a `Store`. Once `hurried` is set, no claim begins to wait."""
 
     def __init__(
         self,
@@ -107,8 +107,8 @@ class Claims:
         self._closing = False
 
     async def claim(self, request: ClaimRequest, wait: float) -> Claimed:
-        """Claim jobs; if there are none, wait up to `wait` seconds for a wake-up or the next poll, and claim
-        again.
+        """Claim jobs. While there are none, and no job became dead, claim again at each wake-up and poll, for up
+        to `wait` seconds.
         """
         claim = self._claim_wide if verbs.is_wide(request.queues) else self._claim
         claimed = await claim(request, wait)
@@ -162,8 +162,7 @@ class Claims:
             return Claimed([], wakeups.next_in)
 
     def _note_if_dry(self, request: ClaimRequest, claimed: Claimed) -> None:
-        # A claim that gets fewer jobs than it asks for leaves no wake-up; later jobs make one. So the worker's next
-        # claim may wait for it at once.
+        # A claim that gets fewer jobs than it asks for leaves no wake-up: the next may wait at once.
         if len(claimed.leases) < min(request.n, verbs.CLAIM_MAX) and not request.selection:
             until = time.monotonic() + claimed.next_in
             self._dry = request.worker, frozenset(request.queues), until
@@ -199,7 +198,7 @@ class Claims:
 
     async def _claim_and_fire(self, request: ClaimRequest) -> Claimed:
         claimed = await self._claim_once(request)
-        self._dry = None  # this answer is newer: it may name an earlier moment
+        self._dry = None  # this answer is newer
         if not claimed.come:
             return claimed
         firing = self._fire(request.worker)
@@ -240,7 +239,7 @@ class Claims:
             request.spent = repeat.spent
             held = {self._operations.base_of_job(lease.id) for lease in claimed.leases}
             if request.spent and held and request.n > 0:
-                # n > 0 where jobs are held flags the claim as repeated.
+                # n > 0 flags the claim as repeated
                 by_base = {base: own for base, own in by_base.items() if base in held}
                 return await self._claim_each(by_base, replace(request, n=len(claimed.leases) + 1))
             if request.spent:
@@ -318,7 +317,7 @@ class Claims:
             )
         except JobsError as error:
             log.warning(
-                "the jobs of a cancelled claim could not be released (%s): they return when their leases end",
+                "the jobs of a cancelled claim could not be released (%s): they are queued again when their leases expire",
                 error,
             )
 
@@ -339,7 +338,7 @@ class Claims:
         await self._release_claim(sent.repeat, ())
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release claimed jobs that no worker will run; `reason` is stored with the attempts."""
+        """Release claimed jobs that no worker will run; store `reason` with the attempts."""
         await asyncio.shield(self._in_background(self._release(leases, reason)))
 
     async def _release(self, leases: Sequence[Lease], reason: str) -> None:
@@ -352,7 +351,7 @@ class Claims:
         return task
 
     def hurry(self) -> None:
-        """Make all waiting claims return now, without jobs."""
+        """Make the claims that wait now return without jobs. Set `hurried` first."""
         if self._wakeups:
             self._wakeups.hurry()
 

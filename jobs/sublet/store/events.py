@@ -1,7 +1,7 @@
 """The event stream of a namespace, for all its subscribers in this process.
 
-One blocking read notices new events for all; each subscriber reads its own pages, so that a slow one delays
-no other.
+One blocking read (of a cluster: per partition) notices new events for all. Subscribers read pages by
+themselves, so that a slow one delays no other.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from sublet.protocol.scripts import Call
 
 PAGE = 500
 SPACING = 0.02
-"""Least seconds between two blocking reads, so that events of that time make one page."""
+"""By default, seconds between two blocking reads, so that events of that time make one page."""
 TURNS = 4
 KEPT_SECONDS = 1.0
 KEPT_PAGES = 64
 REST = 0.5
 
 EntryId = tuple[int, int]
-"""The id of an entry in a Redis stream: ms since 1970, and a sequence number."""
+"""The id of an entry in a Redis stream: ms since 1970, sequence number."""
 Cursor = tuple[EntryId | None, ...]
 """A position in the stream: per partition the last entry read, or None for the beginning."""
 
 LATEST_MS = 253_402_300_799_999
-"""The last ms of the year 9999; entries of other programs may be later."""
+"""The last ms of the year 9999. The moment of a later entry, which another program wrote, is set to it."""
 NOTHING: EntryId = (0, 0)
 
 _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
@@ -54,31 +54,31 @@ class JobEvent(NamedTuple):
 
 @dataclass(slots=True)
 class EventPage:
-    """The events that a read found after a cursor."""
+    """The events after a cursor."""
 
     events: list[JobEvent]
     begin: Cursor
-    """The cursor that the caller gave; if events were missed, the one before this page."""
+    """The cursor before this page: the caller's, unless events were missed."""
     cursor: Cursor
     missed: bool
     """Whether events after the caller's cursor were deleted, or the cursor is of another stream."""
     more: bool
-    """Whether more events may be stored: read again at once."""
+    """Whether to read again at once: there may be more."""
     version: int
-    """A number that grows when new events arrive: `EventStream.wait` waits for a greater one."""
+    """The stream's `version` at the read, for `EventStream.wait`. It grows when events arrive."""
     rendered: bytes | None = None
     """The page as bytes to send; None until a subscriber has made them."""
     queues: dict[str, str] | None = None
-    """Queue by job id of the page's jobs; None until a subscriber has read them."""
+    """Job id → queue, of the page's jobs; None until a subscriber has read the queues."""
 
 
 Entry = tuple[EntryId, dict[str, bytes]]
-"""An entry's id and its fields."""
+"""An entry's id and fields."""
 
 
 class Entries(NamedTuple):
-    """Entries of a partition's stream after `begin`. `missed`: earlier ones, which were not read, have been
-    deleted.
+    """Entries of a partition's stream after `begin`. `missed`: entries that the caller had not read were
+    deleted, or the stream is another.
     """
 
     begin: EntryId | None
@@ -87,7 +87,7 @@ class Entries(NamedTuple):
 
 
 class EventStream:
-    """Reads the state changes of a namespace for all subscribers in this process. For one event loop."""
+    """Reads a namespace's state changes for all subscribers in this process. For one event loop."""
 
     def __init__(
         self, settings: Settings, run: Run, client: Any = None, routes: RoutingTransport | None = None
@@ -109,7 +109,7 @@ class EventStream:
         self._reads: dict[tuple[Cursor, int, int], asyncio.Future[EventPage]] = {}
         self._kept: dict[tuple[Cursor, int], EventPage] = {}
         self.turn = asyncio.Semaphore(TURNS)
-        """Held while a subscriber renders a page."""
+        """Semaphore to acquire for rendering a page."""
         self.subscribers: WeakSet[Any] = WeakSet()
         self.closed = False
 
@@ -134,7 +134,7 @@ class EventStream:
         kept = self._kept.get((after, count))
         if kept:
             return kept
-        # begun before the newest events, a read must not be shared
+        # an older read may miss the newest events
         asked = (after, count, self.version)
         reading = self._reads.get(asked)
         if reading is None:
@@ -179,8 +179,8 @@ class EventStream:
         return found
 
     async def wait(self, version: int, seconds: float, spacing: float = SPACING) -> bool:
-        """Wait up to `seconds` for events that are newer than `version` of the last page. True: read again.
-        `spacing`: seconds to wait for more after the first one.
+        """Wait up to `seconds` for events newer than `version`, that of the last page. True: read again, or the
+        stream is closed. `spacing`: one blocking read in so many seconds suffices.
         """
         if self.version != version or self.closed:
             return True
@@ -247,7 +247,7 @@ class EventStream:
                 woken.set_result(None)
 
     def close(self) -> None:
-        """End all calls of `wait`; later ones return at once."""
+        """Make all calls of `wait` return True, later ones at once."""
         self.closed = True
         self._wake()
 
@@ -270,7 +270,7 @@ def cursor_text(cursor: Iterable[EntryId | None]) -> str:
 
 
 def entries_following(base: str, after: EntryId, count: int) -> Call[list[Entry] | None]:
-    """Make the call that reads up to `count` entries after this one, or None if this one was deleted."""
+    """Make the call that reads up to `count` entries after `after`; its reply is None if `after` was deleted."""
 
     def read(reply: Sequence[Any]) -> list[Entry] | None:
         entries = [(_entry_id(entry[0]), pairs(entry[1])) for entry in reply or ()]
@@ -280,8 +280,8 @@ def entries_following(base: str, after: EntryId, count: int) -> Call[list[Entry]
 
 
 def entries_after(base: str, after: EntryId | None, count: int) -> Call[Entries]:
-    """Make the call that reads up to `count` entries after an id, and whether earlier ones after it were
-    deleted.
+    """Make the call that reads up to `count` entries after an id (None: from the oldest), and whether some after
+    it were deleted.
     """
     key = keys.events(base)
 

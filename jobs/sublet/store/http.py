@@ -1,6 +1,6 @@
 """`HttpSource`: reach jobs over the HTTP API.
 
-A request without an answer is sent again unchanged: every request is safe to repeat.
+A request without an answer is sent again, up to twice: each is safe to repeat.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 PAUSES = (0.05, 0.2)
 PATIENCE = 8.0
-"""So many seconds after its first try, a request is not sent again (besides the time that it waits for jobs)."""
+"""So many seconds after the first try and its `wait`, a request is not sent again."""
 WAIT_MAX = 20.0
 ANSWER_MAX = 64 * 1024 * 1024
 CONNECTIONS = 32
@@ -43,12 +43,11 @@ _WORKERS = TypeAdapter(list[model.WorkerInfo])
 
 
 class HttpSource:
-    """Reaches a namespace's jobs through the HTTP API at a URL. For one event loop; connects at its first
-    request.
+    """Reaches jobs through the HTTP API at a URL. For one event loop.
 
     `token`: the token, or the `Path` of a file with it, which is read again when the API refuses the token.
-    `timeout`: seconds for each try, besides the time that a claim waits. Raises Invalid for an invalid URL or
-    token. Methods raise Unavailable without an answer in time, Denied if the token is refused.
+    `timeout`: seconds for each try, besides its `wait`. Raises Invalid for an invalid URL or token. Methods raise
+    Unavailable without an answer in time, Denied if the token is refused.
     """
 
     def __init__(self, url: str, token: str | Path | None = None, timeout: float = 2.0) -> None:
@@ -63,13 +62,11 @@ class HttpSource:
 
     @classmethod
     def read(cls, url: str | None = None, timeout: float = 2.0) -> "HttpSource":
-        """Make a source for `url`, by default SUBLET_SOURCE, with the token in SUBLET_TOKEN or the file
-        SUBLET_TOKEN_FILE.
-        """
+        """Make a source for `url` or SUBLET_SOURCE, with the token in SUBLET_TOKEN, else in the file SUBLET_TOKEN_FILE."""
         return cls(*address(url), timeout)
 
     async def submit(self, jobs: Sequence[model.Submission]) -> list[model.Submitted]:
-        """Store any number of jobs; return the answers in order. Raises Invalid, Refused or Unavailable."""
+        """Store jobs; return the answers in order. Raises Invalid, Refused or Unavailable; then some may be stored."""
         answers: list[model.Submitted] = []
         for batch in verbs.batches(jobs, lambda job: len(job.payload), http_codec.BATCH):
             for line in await self._lines("/jobs/batch", batch, http_codec.new_job, http_codec.submitted):
@@ -89,9 +86,7 @@ class HttpSource:
         strict: bool = False,
         life: str = "",
     ) -> model.Claimed:
-        """Lease up to `n` (≤ 100) jobs of up to 1,000 queues for `lease` seconds; wait up to `wait` seconds
-        for the first.
-        """
+        """Lease up to `n` jobs (≤ 100) of up to 1,000 queues, as `JobSource.claim`."""
         request = {"worker": worker, "queues": list(queues), "n": min(n, verbs.CLAIM_MAX), "lease": lease}
         if strict:
             request["strict"] = True
@@ -128,12 +123,12 @@ class HttpSource:
                 )
         except (JobsError, TimeoutError) as error:
             log.info(
-                "the jobs of a cancelled claim could not be released (%s): they return when their leases end",
+                "the jobs of a cancelled claim could not be released (%s): they are queued again when their leases expire",
                 str(error) or "no answer",
             )
 
     async def heartbeat(self, beats: Sequence[model.Beat], *, lease: float) -> list[int | str]:
-        """As `JobSource.heartbeat`."""
+        """Extend leases, as `JobSource.heartbeat`."""
 
         async def send(some: Sequence[model.Beat]) -> list[int | str]:
             return await self._lines("/jobs/heartbeat", some, http_codec.beat, http_codec.beaten, lease=lease)
@@ -141,7 +136,7 @@ class HttpSource:
         return await _side_by_side(beats, send)
 
     async def settle(self, endings: Sequence[model.Ending]) -> list[str]:
-        """As `JobSource.settle`."""
+        """Report outcomes, as `JobSource.settle`; a result that is refused becomes a failure."""
         answers: dict[int, str] = {}
 
         async def send(kind: type) -> None:
@@ -153,7 +148,6 @@ class HttpSource:
         return [answers[i] for i in range(len(endings))]
 
     async def _settle(self, endings: Sequence[model.Ending]) -> list[str]:
-        """Halve a refused batch; report a result that is refused alone as a failure."""
         try:
             return await self._lines(
                 http_codec.ROUTES[type(endings[0])], endings, http_codec.ending, http_codec.settled
@@ -170,11 +164,11 @@ class HttpSource:
             )
 
     async def note(self, notes: Sequence[model.Note]) -> list[str]:
-        """As `JobSource.note`."""
+        """Store checkpoints, logs and costs; log and omit a refused checkpoint."""
         return await _side_by_side(notes, self._note)
 
     async def step(self, lease: model.Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-        """As `JobSource.step`."""
+        """Keep steps; return those that were kept before."""
         path = f"/jobs/{lease.id}/step"
         return await self._ask("POST", path, http_codec.kept_steps, http_codec.steps(lease, steps))
 
@@ -190,7 +184,7 @@ class HttpSource:
             return await self._note([notes[0]._replace(checkpoint=b"")])
 
     async def enlist(self, card: model.Card) -> bool:
-        """As `JobSource.enlist`."""
+        """Register a worker; return whether it should drain."""
         return await self._ask(
             "PUT",
             f"/workers/{http_codec.part(card.worker)}",
@@ -199,13 +193,13 @@ class HttpSource:
         )
 
     async def publish(self, tasks: Sequence[model.Description], starting: bool) -> None:
-        """As `JobSource.publish`."""
+        """Write or renew a worker's tasks in the catalogue."""
         for batch in verbs.batches(tasks, lambda task: len(task.text), verbs.PUBLISH_MAX):
             body = {"starting": starting, "tasks": [http_codec.task(each) for each in batch]}
             await self._ask("PUT", "/tasks", lambda answer: None, body)
 
     async def workers(self) -> list[model.WorkerInfo]:
-        """Return the registered workers, the one with the latest heartbeat first."""
+        """Return the registered workers of this token; with the role `admin`, of all."""
         return await self._ask(
             "GET",
             "/workers?jobs=false&own=true",
@@ -213,9 +207,7 @@ class HttpSource:
         )
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of workers (name → life) that are gone and registered by the same token; return the
-        number of leases.
-        """
+        """End the leases of this token's workers (name → life) that are gone; return how many."""
         ended = 0
         for name, life in gone.items():
             path = f"/workers/{http_codec.part(name)}/reconcile"
@@ -223,17 +215,17 @@ class HttpSource:
         return ended
 
     async def retire(self, card: model.Card) -> bool:
-        """As `JobSource.retire`."""
+        """Return whether an idle worker may leave its pool."""
         path, body = f"/workers/{http_codec.part(card.worker)}/retire", {"life": card.life, "pool": card.pool}
         return await self._ask("POST", path, lambda answer: bool(answer.json()["leave"]), body)
 
     async def leave(self, card: model.Card) -> None:
-        """Delete the registration of a worker without leases."""
+        """Delete a worker's registration."""
         path = f"/workers/{http_codec.part(card.worker)}?life={http_codec.part(card.life)}"
         await self._ask("DELETE", path, lambda answer: None)
 
     async def watch(self, job_id: str, wait: float) -> model.Standing:
-        """Wait up to `wait` seconds for a job's end; return its state and result."""
+        """Wait up to `wait` seconds for a job's end; return its standing, ended or not."""
         path, until = f"/jobs/{http_codec.part(job_id)}", time.monotonic() + wait
         while True:
             piece = min(max(until - time.monotonic(), 0.0), WAIT_MAX)

@@ -1,6 +1,6 @@
 """Encode requests to the HTTP API and decode its answers, without I/O.
 
-Times are RFC 3339, durations seconds; payloads and results are part of the JSON.
+Moments are RFC 3339, durations seconds; payloads and results are JSON values.
 """
 
 import json
@@ -63,9 +63,9 @@ DEFAULTS: dict[str, Any] = {
     "cost": 1,
     "keep_payload": False,
 }
-"""The options that are sent for a job that does not set them. Otherwise the server would use the task's."""
+"""What is sent for options that a job does not set. Otherwise the server would use its task's options."""
 ANSWERS = {404: "NOT_FOUND", 409: "LEASE_LOST"}
-"""The code for an item's status in the answer to several heartbeats or outcomes."""
+"""HTTP status of one item of an answer → its code."""
 
 
 class Answer(NamedTuple):
@@ -109,7 +109,7 @@ def _text(text: str, most: int) -> str:
 
 
 def part(name: str) -> str:
-    """Return a name or id for use in the path of a URL. Raises Invalid."""
+    """Check a name or id for the path of a URL, and return it. Raises Invalid."""
     return check_name("name or id", name)
 
 
@@ -179,7 +179,7 @@ def submitted(line: Any) -> Submitted | Rejected:
 
 
 def claimed(answer: Answer) -> Claimed:
-    """Decode the answer to a claim: leases, and the seconds until the next claim."""
+    """Decode the answer to a claim: leases, seconds until the next claim, jobs that became dead."""
     ends: dict[str, int] = {}
     leases = []
     for job in answer.json()["jobs"] if answer.status != 204 else ():
@@ -203,9 +203,7 @@ def claimed(answer: Answer) -> Claimed:
 
 
 def beat(beat: Beat) -> dict[str, Any]:
-    """Encode a heartbeat for one lease. If its progress is not JSON, that is logged, and the progress is left
-    out.
-    """
+    """Encode a heartbeat for one lease. A progress that is not JSON is logged and left out."""
     fields = _held(beat.lease)
     if beat.progress:
         try:
@@ -216,7 +214,7 @@ def beat(beat: Beat) -> dict[str, Any]:
 
 
 def ending(ending: Ending) -> dict[str, Any]:
-    """Encode an attempt's outcome. Raises Invalid for a result that is not JSON."""
+    """Encode an attempt's outcome; cut long texts. Raises Invalid for a result that is not JSON."""
     fields = _held(ending.lease)
     if isinstance(ending, Completion):
         fields["result"] = _value_of(ending.result or b"null", "result", ending.lease)
@@ -233,7 +231,7 @@ def ending(ending: Ending) -> dict[str, Any]:
 
 
 def note(note: Note) -> dict[str, Any]:
-    """Encode a checkpoint and log lines. Raises Invalid for a checkpoint that is not JSON."""
+    """Encode a checkpoint, log lines and cost, if not empty. Raises Invalid for a checkpoint that is not JSON."""
     fields = _held(note.lease)
     if note.checkpoint:
         fields["checkpoint"] = _value_of(note.checkpoint, "checkpoint", note.lease)
@@ -251,7 +249,7 @@ def steps(lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def kept_steps(answer: Answer) -> dict[str, Kept]:
-    """Decode the steps of the answer."""
+    """Decode an answer: name → kept step."""
     found = answer.json()["steps"].items()
     return {
         name: Kept(
@@ -292,7 +290,7 @@ def noted(line: Any) -> str:
 
 
 def card(card: Card) -> dict[str, Any]:
-    """Encode a worker's registration. If it would be too long, its queues are left out."""
+    """Encode a worker's registration, without its queues if it would be too long."""
     about = json.loads(card.about or b"{}")
     if len(card.about) > ABOUT_MAX:
         about.pop("queues", None)

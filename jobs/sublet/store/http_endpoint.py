@@ -27,8 +27,8 @@ def address(url: str | None = None) -> tuple[str, str | Path | None]:
 
 
 class Endpoint:
-    """The API's URL and token, or the token's file. Raises Invalid for an invalid one. No message contains
-    the token.
+    """The API's URL and token (or the token's file). Raises Invalid for an invalid URL or token, or an unreadable
+    file. No message contains the token.
     """
 
     def __init__(self, url: str, token: str | Path | None = None) -> None:
@@ -38,12 +38,12 @@ class Endpoint:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header that authenticates a request; none without a token."""
+        """The header that authenticates a request; empty without a token."""
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def renew(self, sent: Mapping[str, str]) -> bool:
-        """Read the token's file again, after a request with the headers `sent` was refused. True: there is
-        another token, so try again.
+        """Read the token's file, if any, again, after the API refused the headers `sent`. True: the token is
+        another now.
         """
         if self._file:
             with contextlib.suppress(Invalid):  # the file may be being replaced; the refusal is reported
@@ -69,14 +69,16 @@ class Endpoint:
         if 300 <= status < 400:
             to = _shown(answer.headers.get("Location", ""))
             return Unavailable(
-                f"the API at {self.url} redirects ({status}, to {to}): set SUBLET_SOURCE to its address",
+                f"the API at {self.url} redirects ({status}, to {to}): use that address in SUBLET_SOURCE or --source",
                 lasting=True,
             )
         is_invalid = (
             kind and status in (400, 412, 414, 415, 422, 431) and _code(kind) != "UNSUPPORTED_VERSION"
         )
         if status == 413 or is_invalid:
-            return Invalid(detail or f"the API at {self.url} refused the request ({status})")
+            return Invalid(
+                detail or f"the API at {self.url} refused the request ({status}): send fewer or smaller jobs"
+            )
         if _code(kind) == "UNCONFIRMED":
             return Unconfirmed(detail)
         if kind:
@@ -85,7 +87,7 @@ class Endpoint:
         return self.foreign(f"{status}, {content}", lasting=status < 500)
 
     def item(self, kind: str, detail: str) -> JobsError:
-        """Make the error for one refused item of a batch, from its problem's type and detail."""
+        """Make the error for one refused item of a batch."""
         return REFUSALS.get(_code(kind), Invalid)(detail)
 
     def _denied(self, status: int, detail: str) -> Denied:
@@ -101,7 +103,7 @@ class Endpoint:
         return Denied(f"{what} refuses this token for this request{reason}: {needed}check {variable}")
 
     def foreign(self, what: str, lasting: bool = True) -> Unavailable:
-        """Make the error for an answer that is not the API's; `what` describes it."""
+        """Make the error for an answer that did not come from the API; `what` describes it."""
         return Unavailable(
             f"the server at {self.url} did not answer as the API of Sublet ({what}): is the API up, and is the address (--source, SUBLET_SOURCE) right?",
             lasting=lasting,
@@ -140,13 +142,15 @@ def _checked(url: str) -> str:
     except ValueError:
         whole = False
     if not whole or " " in url.strip():
-        raise Invalid(f"SUBLET_SOURCE {_shown(url)!r}: use the API's address, e.g. https://jobs.example.com")
+        raise Invalid(
+            f"SUBLET_SOURCE or --source: {_shown(url)!r}: use the API's address, e.g. https://jobs.example.com"
+        )
     if "@" in parts.netloc:
         raise Invalid(
-            f"SUBLET_SOURCE {_shown(url)!r}: remove the user and password, and put the token into SUBLET_TOKEN"
+            f"SUBLET_SOURCE or --source: {_shown(url)!r}: remove the user and password, and put the token into SUBLET_TOKEN"
         )
     if "?" in url or "#" in url:
-        raise Invalid(f"SUBLET_SOURCE or --source: {_shown(url)!r} has a ? or # behind it: remove that")
+        raise Invalid(f"SUBLET_SOURCE or --source: {_shown(url)!r}: remove the ? or # and what follows it")
     return url.strip().rstrip("/")
 
 
@@ -170,13 +174,15 @@ def _first_line(file: Path) -> str:
         return next(iter(file.read_text("utf-8").split()), "")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise Invalid(f"SUBLET_TOKEN_FILE {str(file)!r} cannot be read ({why})") from None
+        raise Invalid(
+            f"SUBLET_TOKEN_FILE {str(file)!r} cannot be read ({why}): check the path and the rights of the file"
+        ) from None
 
 
 def _fit(token: str) -> str:
     token = token.strip()
     if token and not _TOKEN.fullmatch(token):
         raise Invalid(
-            "the token (SUBLET_TOKEN or its file) is not valid: use the secret alone, the part after the last : of NAME:ROLES:SECRET"
+            "the token (SUBLET_TOKEN or the file SUBLET_TOKEN_FILE) is not valid: use the secret alone, the part after the last : of NAME:ROLES:SECRET"
         )
     return token

@@ -1,4 +1,4 @@
-"""Delete large payloads and results, stored outside of Redis, whose job does not exist."""
+"""Delete large payloads and results, stored outside of Redis as objects, whose job does not exist."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ SWEEP_SECONDS = 60.0
 
 
 def unowned(operations: "Operations", names: Mapping[str, Sequence[str]]) -> Plan[list[str]]:
-    """Return the names of the objects (job id → names) whose job does not exist."""
+    """Of objects (job id → names), return those whose job does not exist; none of a missing partition."""
     by_base: dict[str, list[str]] = {}
     for job_id in names:
         by_base.setdefault(operations.base_of_job(job_id), []).append(job_id)
@@ -37,8 +37,8 @@ def unowned(operations: "Operations", names: Mapping[str, Sequence[str]]) -> Pla
 
 
 def sweep_once(store: "SyncStore") -> int:
-    """Of about 1,000 objects, delete those older than an hour that have no job. Return how many were
-    deleted. Errors are logged.
+    """Of about 1,000 objects, delete those older than an hour without a job. Return how many; errors are
+    logged.
     """
     storage = store.settings.storage
     if storage is None:
@@ -53,7 +53,7 @@ def sweep_once(store: "SyncStore") -> int:
 
 
 async def sweep(store: "Store", storage: Storage) -> int:
-    """Delete objects without a job as `sweep_once` does, in a thread."""
+    """Delete objects without a job, as `sweep_once`."""
     try:
         names = await asyncio.to_thread(storage.old_names)
         gone = await store.follow_existing(unowned(store.operations, names))

@@ -14,7 +14,7 @@ QUIET = 1.0
 
 
 class OutageLog:
-    """Logs outages of Redis or the API for one worker."""
+    """Logs outages of Redis or the API, of one worker."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -25,7 +25,7 @@ class OutageLog:
         self._unlogged = 0
 
     def failed(self, what: str, error: Exception) -> None:
-        """Record that a call got no answer. `what` completes the log line "cannot …"."""
+        """Record a failed call; `Forbidden` counts as answered. `what` completes the log line "cannot …"."""
         now = self._failed_at = time.monotonic()
         self._answered = isinstance(error, Forbidden)
         if self._since is None:

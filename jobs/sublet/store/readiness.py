@@ -19,10 +19,9 @@ PAUSE = 0.5
 async def until_ready(
     call: Callable[[], Awaitable[T]], address: str, seconds: float | None
 ) -> tuple[T, float]:
-    """Repeat a call until it is answered; return its result and the seconds waited.
+    """Repeat a call until it is answered; return its result and the seconds waited. Log the wait, with `address`.
 
-    Logs the wait with `address` (without a password). Raises Unavailable after `seconds` (None: no limit; the
-    first call is always finished), and a `lasting` one at once.
+    Raises Unavailable after `seconds` (None: never; the first call may take longer), at once if it is `lasting`.
     """
     began = time.monotonic()
     waiting = _Waiting(address, began, None if seconds is None else began + seconds)

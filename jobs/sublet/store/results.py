@@ -1,5 +1,5 @@
-"""Wait for jobs to end. Redis publishes their ids; besides, each job is read at intervals, so that a lost
-message only delays its result.
+"""Wait for jobs to end. Redis publishes their ids; each job is also read at intervals, in case a message is
+lost. A job that does not exist counts as ended.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class ResultWatcher:
         self._hurried = False
 
     async def watch(self, base: str, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for the end of a job in the partition `base`; return its state and result."""
+        """Wait up to `wait` seconds for a job's end; return its standing, ended or not. `base`: its partition."""
         until = time.monotonic() + wait
         await self._listen_to(base)
         with self._expecting(base, job_id) as watch:  # before the read: the job may end right after it
@@ -119,7 +119,7 @@ class ResultWatcher:
         return over.items()
 
     def hurry(self) -> None:
-        """End all waits after one more read of each job. Later calls do not wait."""
+        """End all waits, after one more read of each job. Later calls do not wait."""
         self._hurried = True
         for watches in self._expected.values():
             for watch in watches:
@@ -259,7 +259,7 @@ def _is_over(standing: Standing) -> bool:
 
 
 def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) -> Standing:
-    """Wait up to `wait` seconds for the end of a job in the partition `base`; return its state and result."""
+    """Wait up to `wait` seconds for a job's end; return its standing, ended or not. `base`: its partition."""
     until = time.monotonic() + wait
     with _reader(transport, base) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
         with contextlib.suppress(RedisError, OSError):  # the call below raises the error
@@ -303,7 +303,7 @@ def watch_many_sync(
 def read_many(
     transport: SyncTransport, bases: Mapping[str, str], ids: Sequence[str]
 ) -> Iterator[tuple[str, Standing]]:
-    """Read these jobs (id → partition), 50 in a call; yield each id with its state and result."""
+    """Read jobs, 50 in a call; yield each id and standing. `bases`: job id → partition."""
     by_base: dict[str, list[str]] = {}
     for job_id in ids:
         by_base.setdefault(bases[job_id], []).append(job_id)

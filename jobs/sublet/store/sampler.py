@@ -15,7 +15,7 @@ PATIENCE = 1.0
 
 
 class Sampler:
-    """Records a sample of the numbers of jobs when one is due, about once a minute."""
+    """Records samples of the numbers of jobs, about one a minute."""
 
     def __init__(self, follow: Callable[[Plan[None]], Awaitable[None]], operations: Operations) -> None:
         self._follow, self._operations = follow, operations
@@ -32,7 +32,7 @@ class Sampler:
         self._sampling = None
 
     async def aclose(self) -> None:
-        """Wait for a sample under way, for at most a second."""
+        """Wait for a sample under way, for at most a second; then cancel it."""
         if self._sampling:
             sampling = self._sampling
             await asyncio.wait([sampling], timeout=PATIENCE)

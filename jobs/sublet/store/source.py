@@ -24,10 +24,10 @@ HTTP_QUEUES = 1000
 
 
 class JobSource(Protocol):
-    """Access to a namespace's jobs. After an error each method may be called again."""
+    """Access to jobs. After an error each method may be called again."""
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Store any number of jobs. A known id or deduplication key gives the existing job."""
+        """Store any number of jobs. For a known id or deduplication key, return the existing job's id."""
         ...
 
     async def claim(
@@ -41,20 +41,18 @@ class JobSource(Protocol):
         strict: bool = False,
         life: str = "",
     ) -> Claimed:
-        """Lease up to `n` jobs for `lease` seconds (0 jobs: only do maintenance); wait up to `wait` seconds
-        for the first. Patterns or over 32 queues are asked in turns, with `strict` in the given order.
+        """Lease up to `n` jobs for `lease` seconds (0: only do maintenance); wait up to `wait` seconds for the first.
+        Up to 32 queues are asked in their order; more, or patterns, in turns unless `strict`.
 
-        `life` is given for a worker with an exclusive identity: raises Changed after another worker took
-        over.
+        `life`: only of a worker with an exclusive identity. Raises Changed after another worker took over.
         """
         ...
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend leases to `lease` seconds from now, at most to 5 s after the attempt's timeout; store the
-        progress (up to 1 KiB).
+        """Extend leases to `lease` seconds from now, at most to 5 s after the attempt's timeout; store progress
+        of up to 1 KiB.
 
-        Returns per lease its new end (ms since 1970), CANCEL_REQUESTED (it is extended, too), LEASE_LOST or
-        NOT_FOUND.
+        Returns per lease its new end (ms since 1970), CANCEL_REQUESTED (also extended), LEASE_LOST or NOT_FOUND.
         """
         ...
 
@@ -65,23 +63,23 @@ class JobSource(Protocol):
         ...
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """Store checkpoints (one above 64 KiB is left out) and the last 8 KiB of logs. Returns per lease `noted`,
-        LEASE_LOST or NOT_FOUND.
+        """Store checkpoints (one above 64 KiB is left out), the last 8 KiB of logs, and costs. Returns per lease
+        `noted`, LEASE_LOST or NOT_FOUND.
         """
         ...
 
     async def step(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-        """Keep steps of a running job; return those that were there. Without any, return all. Raises LeaseLost,
-        NotFound, StepsFull, Invalid, Unavailable.
+        """Keep steps (name → value) of a running job; return those of them that were kept before, which stay.
+        Without steps, return all kept ones. Raises LeaseLost, NotFound, StepsFull, Invalid, Unavailable.
         """
         ...
 
     async def enlist(self, card: Card) -> bool:
-        """Register a worker, or renew its registration. Returns True if it should drain."""
+        """Register a worker, or renew its registration. Returns True if the worker should drain."""
         ...
 
     async def publish(self, tasks: Sequence[Description], starting: bool) -> None:
-        """Write a worker's tasks to the catalogue if it is `starting`; else renew them there."""
+        """Write a worker's tasks to the catalogue if the worker is `starting`; else renew its entries."""
         ...
 
     async def workers(self) -> list[WorkerInfo]:
@@ -89,23 +87,23 @@ class JobSource(Protocol):
         ...
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of workers (name → life) that are gone, and delete their registrations, unless they
-        have another life. Returns the number of leases.
+        """End the leases of workers (name → life) that are gone, and delete their registrations, unless the life is
+        another. Returns how many leases.
         """
         ...
 
     async def retire(self, card: Card) -> bool:
-        """Ask whether an idle worker may leave its pool. If it returns True (also if the pool is unknown),
-        the worker may not claim again.
+        """Ask whether an idle worker may leave its pool. After True (also for an unknown pool) the worker must
+        not claim again.
         """
         ...
 
     async def leave(self, card: Card) -> None:
-        """Delete the registration of a worker without leases, unless it has another life."""
+        """Delete a worker's registration, unless its life is another; its leases stay."""
         ...
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; return its state and result."""
+        """Wait up to `wait` seconds for a job's end; return its standing, ended or not."""
         ...
 
     async def aclose(self) -> None:
@@ -120,7 +118,7 @@ class PoolSummoner(Protocol):
     nudged: int
 
     async def summon(self) -> Any:
-        """Summon and invoke owed workers once; return how many were, and could not be, invoked."""
+        """Summon and invoke owed workers once; return how many were invoked, and how many could not be."""
         ...
 
     async def finish(self) -> None:
@@ -128,5 +126,5 @@ class PoolSummoner(Protocol):
         ...
 
     async def aclose(self, patience: float = ...) -> None:
-        """Wait up to `patience` seconds for invocations under way, and cancel the rest."""
+        """Wait up to `patience` seconds for invocations under way; then cancel them."""
         ...

@@ -49,8 +49,7 @@ T = TypeVar("T")
 
 
 class Store:
-    """Reaches a namespace's jobs in Redis. For one event loop; connects at its first call; creates a missing
-    namespace.
+    """Reaches a namespace's jobs in Redis. For one event loop; connects at its first call.
 
     `client` and `blocking` (for blocking reads) are redis-py clients to use instead of those made from the
     settings.
@@ -88,7 +87,7 @@ class Store:
         self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
         """Called with the queues of each submit, to start workers for them."""
         self.summoner: PoolSummoner | None = None
-        """Starts the workers that pools are owed, if this process may."""
+        """Starts the workers that pools are owed; None if this process may not."""
 
     async def prepare(self) -> None:
         """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
@@ -133,7 +132,9 @@ class Store:
         return list(found.values())
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Store any number of jobs; return the answers in order. Safe to repeat. Raises Invalid, Refused, Unavailable."""
+        """Store any number of jobs; return the answers in order. Safe to repeat. Raises Invalid, Refused or
+        Unavailable; then some jobs may be stored.
+        """
         if self._storage is not None:
             return await self._submit_large(jobs, self.operations.submit)
         stored = await self.follow(self.operations.submit(jobs))
@@ -170,16 +171,14 @@ class Store:
         return await asyncio.to_thread(storage_of(self.settings, job_id).get, job_id, reference)
 
     async def erase(self, job_id: str, revision: int | None = None) -> str:
-        """Delete a finished job and its large payloads; return `erased`. Raises WrongState if it is
-        unfinished, NotFound if it is gone.
-        """
+        """Delete a finished job and its large payloads; return `erased`. Raises WrongState, NotFound or Changed."""
         erased = await self.follow_existing(self.operations.erase(job_id, revision))
         if erased.references:
             await asyncio.to_thread(storage_of(self.settings, job_id).erase, dict([erased]))
         return "erased"
 
     async def order_page(self, order: str, wanted: "Selection", **how: Any) -> "OrderPage":
-        """Give one order (`retry`, `erase`, …), `how` as in `Operations.order_page`. Erasing deletes large payloads, too."""
+        """Give an order to a page of jobs, as `Operations.order_page`. `erase` also deletes large payloads."""
         page = await self.follow_existing(self.operations.order_page(order, wanted, **how))
         if page.references:
             await asyncio.to_thread(storage_of(self.settings, "").erase, page.references)
@@ -236,12 +235,11 @@ class Store:
         claim_id: str | None = None,
         ahead: bool = False,
     ) -> Claimed:
-        """Lease up to `n` jobs (at most 100 per partition) for `lease` seconds, from earlier queues first;
-        wait up to `wait` seconds. Raises Invalid.
+        """Lease up to `n` jobs, at most 100 per partition, as `JobSource.claim`. Raises Invalid.
 
-        With the same `claim_id` within 10 s, a claim returns those jobs of the first that are still held. A cancelled
-        call releases its jobs; a caller that cannot use an answer calls `give_back`. `ahead`: the claim may be sent
-        before there is a job, behind the blocking read.
+        With the same `claim_id` within 10 s, a claim returns those jobs of the first that are still leased. A
+        cancelled call releases its jobs; a caller that cannot use the answer calls `give_back`. `ahead`: the claim may
+        be sent before there is a job, behind the blocking read.
         """
         request = ClaimRequest(worker, queues, n, lease, claim_id, strict, life, ahead=ahead and not claim_id)
         return await self._claims.claim(request, wait)
@@ -251,12 +249,12 @@ class Store:
         await self._claims.give_back(leases, reason)
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """As `JobSource.heartbeat`."""
+        """Extend leases, as `JobSource.heartbeat`."""
         ids = [beat.lease.id for beat in beats]
         return await self._spread(beats, ids, lambda base, some: verbs.heartbeat(base, some, lease=lease))
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """As `JobSource.settle`."""
+        """Report outcomes; return per attempt the job's new state, or a refusal."""
         answers: dict[int, str] = {}
 
         async def send(kind: type, verb: Any, most: int) -> None:
@@ -276,7 +274,7 @@ class Store:
         return [answers[i] for i in range(len(endings))]
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """Store checkpoints, logs and costs. Returns per lease `noted`, LEASE_LOST or NOT_FOUND."""
+        """Store checkpoints, logs and costs."""
         words = await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
         spent = [(note.lease, int(note.cost)) for note in notes if note.cost]
         if spent:
@@ -286,11 +284,11 @@ class Store:
         return words
 
     async def step(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-        """As `JobSource.step`."""
+        """Keep steps; return those that were kept before."""
         return await self.run(step_calls.step(self.operations.base_of_job(lease.id), lease, steps))
 
     async def enlist(self, card: Card) -> bool:
-        """As `JobSource.enlist`."""
+        """Register a worker; return whether it should drain."""
         call = verbs.enlist(self.operations.bases[0], card)
         try:
             answer = await self.run(call)
@@ -300,25 +298,25 @@ class Store:
         return answer == "drain"
 
     async def publish(self, tasks: Sequence[Description], starting: bool) -> None:
-        """As `JobSource.publish`."""
+        """Write or renew a worker's tasks in the catalogue."""
         await self.follow(catalogue.publish(self.operations.bases[0], tasks, starting=starting))
 
     async def workers(self) -> list[WorkerInfo]:
-        """Return the registered workers without their leases, the one with the latest heartbeat first."""
+        """Return the registered workers without their leases."""
         return await self.follow(roster.everyone(self.operations.bases))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of workers (name → life) that are gone; return the number of leases."""
+        """End the leases of workers (name → life) that are gone; return how many."""
         return await self.follow(roster.reconcile(self.operations.bases, gone))
 
     async def retire(self, card: Card) -> bool:
-        """As `JobSource.retire`."""
+        """Return whether an idle worker may leave its pool."""
         from sublet.operations.pools import may_leave
 
         return await self.follow(may_leave(self.operations.bases, card.pool, card.worker))
 
     async def leave(self, card: Card) -> None:
-        """Delete the registration of a worker without leases."""
+        """Delete a worker's registration."""
         await self.run(verbs.reconcile(self.operations.bases[0], card.worker, card.life, []))
 
     async def _spread(
@@ -340,16 +338,16 @@ class Store:
         return answers
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; return its state and result."""
+        """Wait up to `wait` seconds for a job's end; return its standing, ended or not."""
         base, wait = self.operations.base_of_job(job_id), 0 if self.hurried.is_set() else wait
         return await self._watcher().watch(base, job_id, wait)
 
     async def standings(self, job_ids: Sequence[str]) -> list[Standing]:
-        """Return each job's state and result, in order, 50 in a call. Raises Invalid for a malformed id."""
+        """Return each job's standing, in order. Raises Invalid for a malformed id."""
         return await self._spread(job_ids, job_ids, verbs.watch, results.BATCH)
 
     async def watch_many(self, job_ids: Sequence[str], wait: float) -> AsyncIterator[dict[str, Standing]]:
-        """Wait up to `wait` seconds for jobs; yield those that have ended, in batches."""
+        """Wait up to `wait` seconds for jobs; yield those that have ended, or do not exist, in batches."""
         jobs = {job_id: self.operations.base_of_job(job_id) for job_id in job_ids}
         async for ended in self._watcher().watch_many(jobs, 0 if self.hurried.is_set() else wait):
             yield ended
@@ -368,8 +366,8 @@ class Store:
             self._event_stream.close()
 
     async def rest(self) -> None:
-        """Finish background work of claims and close their blocking connection, before a platform freezes the
-        process.
+        """Finish background work of claims and close their blocking connection. Call it before a platform freezes
+        the process.
         """
         await self._sampler.aclose()
         await self._claims.aclose()

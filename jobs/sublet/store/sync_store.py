@@ -21,10 +21,9 @@ T = TypeVar("T")
 
 
 class SyncStore:
-    """Submits jobs, waits for results and runs plans, without an event loop.
+    """Submits jobs, waits for results and runs plans.
 
-    Threads may share it. It connects at its first call, and creates a missing namespace. `transport`: to use
-    instead of that of the settings.
+    Threads may share it. It connects at its first call. `transport`: to use instead of that of the settings.
     """
 
     def __init__(
@@ -38,7 +37,7 @@ class SyncStore:
         self.transport = transport or sync_transport_for(settings)
         self._ready = False
         self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
-        """As `Store.nudge`."""
+        """Called with the queues of each submit."""
 
     def prepare(self) -> None:
         """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
@@ -57,8 +56,8 @@ class SyncStore:
         return follow_sync(self.transport.run, plan)
 
     def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Store any number of jobs; return the answers in order. Raises Invalid, Refused or Unavailable; the
-        same call again is safe.
+        """Store any number of jobs; return the answers in order. Safe to repeat. Raises Invalid, Refused or
+        Unavailable; then some jobs may be stored.
         """
         storage = self._storage
         sent = jobs if storage is None else storage.put_payloads(jobs)
@@ -75,7 +74,7 @@ class SyncStore:
         return stored
 
     def submit_one(self, job: Submission) -> Submitted:
-        """Store one job, usually in one call. Raises Invalid, Refused or Unavailable."""
+        """Store one job. Safe to repeat. Raises Invalid, Refused or Unavailable."""
         try:
             answer = self._straight(job)
         except Unavailable as error:
@@ -100,37 +99,37 @@ class SyncStore:
             self.operations.end(size)
 
     def fetch(self, job_id: str, reference: bytes) -> bytes:
-        """Return a large result for the reference that Redis has. Raises PayloadLost, Unavailable."""
+        """Return the large result that a reference stands for. Raises PayloadLost, Unavailable, Invalid."""
         return storage_of(self.settings, job_id).get(job_id, reference)
 
     def erase(self, job_id: str, revision: int | None = None) -> str:
-        """Delete a finished job and its large payloads; return `erased`. Raises WrongState or NotFound."""
+        """Delete a finished job and its large payloads; return `erased`. Raises WrongState, NotFound or Changed."""
         erased = self.follow_existing(self.operations.erase(job_id, revision))
         if erased.references:
             storage_of(self.settings, job_id).erase(dict([erased]))
         return "erased"
 
     def order_page(self, order: str, wanted: "Selection", **how: Any) -> "OrderPage":
-        """Give one order (`retry`, `erase`, …), `how` as in `Operations.order_page`. Erasing deletes large payloads, too."""
+        """Give an order to a page of jobs, as `Operations.order_page`. `erase` also deletes large payloads."""
         page = self.follow_existing(self.operations.order_page(order, wanted, **how))
         if page.references:
             storage_of(self.settings, "").erase(page.references)
         return page
 
     def watch(self, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; return its state and result."""
+        """Wait up to `wait` seconds for a job's end; return its standing, ended or not."""
         self.prepare()  # with another partition count, the job would not be found
         return watch_sync(self.transport, self.operations.base_of_job(job_id), job_id, wait)
 
     def standings(self, job_ids: Sequence[str]) -> list[Standing]:
-        """Return each job's state and result, in order. Raises Invalid for a malformed id."""
+        """Return each job's standing, in order. Raises Invalid for a malformed id."""
         jobs = {job_id: self.operations.base_of_job(job_id) for job_id in job_ids}
         self.prepare()
         found = dict(read_many(self.transport, jobs, [*jobs]))
         return [found[job_id] for job_id in job_ids]
 
     def watch_many(self, job_ids: Sequence[str], wait: float) -> Iterator[dict[str, Standing]]:
-        """Wait up to `wait` seconds for jobs; yield those that have ended, in batches."""
+        """Wait up to `wait` seconds for jobs; yield those that have ended, or do not exist, in batches."""
         jobs = {job_id: self.operations.base_of_job(job_id) for job_id in job_ids}
         self.prepare()
         if jobs:

@@ -113,7 +113,7 @@ MUTANTS = (
     Mutant(
         "what an older claim found outlives a newer answer",
         "jobs/sublet/store/claim.py",
-        "        self._dry = None  # this answer is newer: it may name an earlier moment\n",
+        "        self._dry = None  # this answer is newer\n",
         "",
         "an idle worker starts a job up to 2 s after its token has come",
         "client/test_claim_ahead.py::test_an_older_answer_does_not_outlive_a_newer_one[valkey]",

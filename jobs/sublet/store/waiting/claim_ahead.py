@@ -14,15 +14,15 @@ WITHDRAWN_MS = 60_000
 
 @dataclass(slots=True, eq=False)
 class ClaimAhead:
-    """A claim of one job that Redis runs when the blocking read before it, on the same connection, ends."""
+    """A claim of one job that Redis runs when the blocking read before it ends."""
 
     call: Call[Claimed]
     repeat: Call[Claimed]
-    """The same claim again: its reply has the same lease, within 10 s."""
+    """The same claim again, of 0 jobs: within 10 s its reply has the same lease."""
     withdrawal: Call[bool]
     """The call that stops the claim from getting a job. Its reply is False if the claim has one."""
     ends_at: float = 0.0
-    """When the blocking read ends, by the event loop's clock."""
+    """When the blocking read ends at the latest, by the event loop's clock."""
     read: Any = None
     """The reply to the blocking read."""
     reply: Any = None

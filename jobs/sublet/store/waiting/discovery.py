@@ -1,6 +1,4 @@
-"""Find queues that have jobs even if their wake-ups were lost: while a claim waits, look at all its queues
-every 2 s.
-"""
+"""Find queues that have jobs even if their wake-ups were lost: while a claim waits, search its queues every 2 s."""
 
 import asyncio
 import contextlib
@@ -16,13 +14,13 @@ from sublet.protocol.scripts import Call
 from sublet.store.waiting.ready_queues import ReadyQueues, Selection
 
 POLL_SECONDS = 2.0
-"""Seconds between two looks at all queues, and between two claims without a wake-up."""
+"""Seconds between two searches of all queues, and between two claims without a wake-up."""
 POLLED = 500
 """How many queues one call checks for jobs."""
 PAGE = 1000
 REST = 0.5
 SHARE = 0.1
-"""Most of the time that these looks may take (0 to 1), unless they are 2 s apart."""
+"""The part of the time (0 to 1) that searches may take, unless they are 2 s apart."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
@@ -47,8 +45,8 @@ def _page(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
 
 
 class Discovery:
-    """Looks for queues with jobs, for open claims with patterns or over 32 queues. Calls `on_found` with a
-    partition and its queues that have jobs.
+    """Searches for queues with jobs, for claims under way with patterns or over 32 queues. Calls `on_found` with
+    a partition and its queues that have jobs.
     """
 
     def __init__(self, run: Run, ready: ReadyQueues, on_found: Callable[[str, Sequence[str]], None]) -> None:
@@ -60,7 +58,7 @@ class Discovery:
 
     @contextlib.contextmanager
     def serving(self, selection: Selection) -> Iterator[None]:
-        """In the `with` block, look for jobs in these queues."""
+        """In the `with` block, search these queues regularly."""
         self._open[selection] += 1
         if self._loop is None or self._loop.done():
             self._loop = asyncio.get_running_loop().create_task(self._repeat())
@@ -72,8 +70,8 @@ class Discovery:
                 del self._open[selection]
 
     async def refresh(self, selection: Selection, moment: float) -> None:
-        """Look for jobs unless that was done since `moment` (`time.monotonic`). If queues with jobs are known
-        already, it continues in the background. Raises JobsError.
+        """Search these queues unless a search began since `moment` (`time.monotonic`). Wait for its end only if no
+        queue with jobs is known. Raises JobsError.
         """
         if selection.searched_at < moment:
             self._start()
@@ -81,7 +79,7 @@ class Discovery:
                 await self.since(selection, moment)
 
     async def since(self, selection: Selection, moment: float) -> None:
-        """Wait until a look at these queues that began at `moment` or later has ended. Raises JobsError."""
+        """Wait until a search that began at `moment` or later has ended. Raises JobsError."""
         while selection.searched_at < moment:
             await asyncio.shield(self._start())
 
@@ -125,7 +123,7 @@ class Discovery:
             self._on_found(base, found)
 
     async def aclose(self) -> None:
-        """Stop looking."""
+        """Stop searching."""
         tasks = [task for task in (self._loop, self._search) if task and not task.done()]
         for task in tasks:
             task.cancel()

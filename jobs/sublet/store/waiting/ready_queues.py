@@ -17,7 +17,7 @@ SELECTIONS = 64
 
 
 class Selection:
-    """A claim's queues and patterns, and how many jobs were claimed from each queue, so that they take turns.
+    """A claim's queues and patterns, and how many jobs were claimed from each, so that queues take turns.
 
     `bases`: the partitions of the queues. Raises Invalid.
     """
@@ -35,9 +35,9 @@ class Selection:
         self._taken: dict[str, float] = {}
         self._level = 0.0
         self.has_new_lists = False
-        """Whether `prefer` has changed `lists` since it was last cleared."""
+        """Whether `prefer` has added to `lists` since this was last set to False."""
         self.searched_at = float("-inf")
-        """When the last search for its queues began (`time.monotonic`)."""
+        """When the last search of its queues that has ended began (`time.monotonic`)."""
 
     def __contains__(self, queue: str) -> bool:
         return queue in self._ranks or queue.startswith(self._prefixes)
@@ -49,7 +49,7 @@ class Selection:
         return own | self._lists
 
     def prefer(self, base: str, queue: str) -> None:
-        """From now on read this queue's wake-ups. It replaces the queue that has had no jobs for longest."""
+        """With over 1,000 queues: from now on read this one's wake-ups, not those of the queue without jobs for longest."""
         if self._is_long and queue in self._ranks:
             key = keys.wake(base, queue)
             self.has_new_lists = self.has_new_lists or key not in self._lists
@@ -57,7 +57,7 @@ class Selection:
             self._lists[key] = (base, queue)
 
     def turn(self, queue: str, strict: bool) -> tuple[int, float]:
-        """Return a sort key for a queue: that with the smallest is asked next."""
+        """Return a sort key: the queue with the smallest is asked next."""
         return (self._rank(queue) if strict else 0), max(self._taken.get(queue, 0.0), self._level)
 
     def _rank(self, queue: str) -> int:
@@ -65,7 +65,7 @@ class Selection:
         return min([own, *(self._ranks[entry] for entry in self.patterns if keys.fits(queue, entry))])
 
     def count(self, taken: Mapping[str, int]) -> None:
-        """Count claimed jobs, given as queue → number. A queue that was empty has no advantage later."""
+        """Count claimed jobs (queue → number). A queue that was empty gets no more turns for it later."""
         if taken:
             before = {queue: self.turn(queue, False)[1] for queue in taken}
             self._level = max(self._level, min(before.values()))
@@ -75,20 +75,20 @@ class Selection:
 
 
 def check_entries(entries: Sequence[str]) -> list[str]:
-    """Return the patterns among a worker's queues. Raises Invalid for an invalid name, or too many patterns."""
+    """Return the patterns among a worker's queues. Raises Invalid for an invalid name or over 16 patterns."""
     for entry in entries:
         if not keys.is_name(entry) and not keys.is_pattern(entry):
             raise Invalid(f"queue {entry[:80]!r}: {keys.entry_rule()}")
     patterns = list(dict.fromkeys(entry for entry in entries if entry.endswith("*")))
     if len(patterns) > verbs.PATTERNS_MAX:
         raise Invalid(
-            f"{len(patterns)} patterns: a worker has up to {verbs.PATTERNS_MAX}: use a shorter beginning, or *"
+            f"{len(patterns)} patterns: a worker has up to {verbs.PATTERNS_MAX}: use a shorter beginning for several, or *"
         )
     return patterns
 
 
 class ReadyQueues:
-    """The queues that probably have jobs: found by a look at all, named by a wake-up, or not emptied by a claim."""
+    """The queues that probably have jobs: found by a search, named by a wake-up, or not emptied by a claim."""
 
     def __init__(self, bases: Sequence[str], base_of: Callable[[str], str]) -> None:
         self._bases, self._base_of = bases, base_of
@@ -106,7 +106,7 @@ class ReadyQueues:
         return selection
 
     def add(self, base: str, queues: Iterable[str]) -> None:
-        """Record that these queues have jobs."""
+        """Record that queues have jobs."""
         known = self._named.setdefault(base, {})
         for queue in queues:
             if queue in known or len(known) < READY_MAX:
@@ -115,7 +115,7 @@ class ReadyQueues:
                 selection.prefer(base, queue)
 
     def has(self, base: str, queue: str) -> bool:
-        """Whether the queue probably has jobs."""
+        """Whether a queue probably has jobs."""
         return queue in self._named.get(base, ())
 
     def any(self, selection: Selection) -> bool:
@@ -133,7 +133,7 @@ class ReadyQueues:
         return sorted(selection.bases, key=turns.__getitem__)
 
     def pick(self, base: str, selection: Selection, most: int, strict: bool) -> dict[str, int]:
-        """Return the next `most` queues of a partition for a claim, in order, to be passed to `claimed`."""
+        """Return up to `most` queues for a claim, in order, each with a mark. Pass them to `claimed`."""
         known = self._named.get(base, {})
         own = [queue for queue in known if queue in selection]
         first = heapq.nsmallest(most, own, key=lambda queue: selection.turn(queue, strict))
@@ -142,8 +142,8 @@ class ReadyQueues:
     def claimed(
         self, base: str, selection: Selection, asked: Mapping[str, int], leases: Sequence[Lease], wanted: int
     ) -> None:
-        """Record that a claim of up to `wanted` jobs asked these queues and got these leases: some queues are
-        empty now.
+        """Record that a claim of up to `wanted` jobs `asked` these queues and got these leases; forget queues that
+        are empty now.
         """
         selection.count(Counter(lease.queue for lease in leases))
         known, empty = self._named.get(base, {}), list(asked)

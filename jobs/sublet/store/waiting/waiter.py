@@ -11,7 +11,7 @@ from sublet.store.waiting.ready_queues import Selection
 
 
 class Waiter:
-    """One waiting claim. `call` ends its wait, and it claims: for a wake-up, or as the one that polls for all."""
+    """One waiting claim. `call` ends its wait; then it claims, for a wake-up or to poll for all claims."""
 
     def __init__(
         self,
@@ -20,9 +20,9 @@ class Waiter:
         prepare: Callable[[], ClaimAhead] | None = None,
     ) -> None:
         self.prepare = prepare
-        """Makes its claims to send ahead; None: it sends none."""
+        """Makes claims to send ahead; None: send none."""
         self.answered: ClaimAhead | None = None
-        """One that has its reply; the owner takes it."""
+        """A claim that was sent ahead and has its reply, until `take_answered`; else None."""
         self.until = 0.0
         self.queues = (
             selection.lists if selection else {keys.wake(base, name): (base, name) for base, name in queues}
@@ -32,7 +32,7 @@ class Waiter:
         self.patterns = set(selection.patterns if selection else ())
         self.called: asyncio.Future[None] | None = None
         self.wakeup: WakeUp | None = None
-        """The wake-up for which it was called, until it has claimed."""
+        """The wake-up that ended its wait; None when it has claimed."""
         self.polls = False
         """Whether it was called to poll, and has not claimed yet."""
 
@@ -43,7 +43,7 @@ class Waiter:
 
     @property
     def named(self) -> tuple[str, str] | None:
-        """Partition and name of the queue whose wake-up it got; None if it polls."""
+        """Partition and name of the queue whose wake-up it got; None without one."""
         if not self.wakeup:
             return None
         base, queue = self.queues.get(self.wakeup.key, ("", ""))
@@ -58,12 +58,12 @@ class Waiter:
         self.called.set_result(None)
 
     def take_answered(self) -> ClaimAhead | None:
-        """Return, once, the claim that was sent ahead for it and has its reply; None without one."""
+        """Return `answered`, and set it to None."""
         answered, self.answered = self.answered, None
         return answered
 
     def claimed(self) -> None:
-        """Record that it has claimed, which uses its wake-up."""
+        """Record that it has claimed: its wake-up is used, its poll done."""
         self.wakeup = None
         self.polls = False
 
@@ -73,7 +73,7 @@ class WakeUp(NamedTuple):
 
     key: str
     element: str
-    """In the list of a pattern: the queue's name."""
+    """In the list of a pattern: the queue's name; else `1`."""
 
 
 @dataclass(slots=True)
@@ -85,10 +85,10 @@ class QueueWaiters:
     waiters: dict[Waiter, None] = field(default_factory=dict)
 
     def first(self) -> Waiter | None:
-        """Return the claim that has waited longest, if one is idle."""
+        """Return the idle claim that has waited longest; None without one."""
         return next((waiter for waiter in self.waiters if waiter.idle), None)
 
     @property
     def is_searched(self) -> bool:
-        """Whether all its claims also look at their queues regularly, so that it needs no poll."""
+        """Whether `Discovery` searches the queues of all its claims, so that it needs no poll."""
         return all(waiter.selection for waiter in self.waiters)

@@ -1,8 +1,8 @@
 """Wait for wake-ups of all queues that claims of this process wait for, over one blocked connection.
 
 One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it for further queues. A wake-up
-goes to the longest waiting claim; if that leaves, to the next or back to Redis. Losing one only delays a job. A single
-waiting claim follows the BLPOP (`ClaimAhead`).
+goes to the longest waiting claim; if that leaves, to the next or back to Redis. A lost one only delays a job. The claim
+of a single waiter is sent behind the BLPOP (`ClaimAhead`).
 
 At least every 2 s one waiter per partition, and one per pattern, claims for all, and up to three reads per 500 queues
 find those whose wake-up was lost. Of more than 32 queues, `Discovery` finds them.
@@ -139,7 +139,7 @@ class WakeUps:
         return len(self._named) < BLPOP_MAX and not self._named.issuperset(waiter.queues)
 
     def hurry(self) -> None:
-        """Make all calls of `wait` return False."""
+        """Make all present calls of `wait` return False."""
         for waiter in self._waiters:
             if waiter.called and not waiter.called.done():
                 waiter.called.set_result(None)
@@ -271,7 +271,7 @@ class WakeUps:
 
     @property
     def next_in(self) -> float:
-        """Return in how many seconds the next poll is due."""
+        """In how many seconds the next poll is due; infinite without one."""
         return max(0.0, self._poll_at - asyncio.get_running_loop().time())
 
     def _plan_poll(self, at: float) -> None:
@@ -340,7 +340,7 @@ class WakeUps:
         task.add_done_callback(self._tasks.discard)
 
     async def aclose(self) -> None:
-        """Stop waiting and close the connection."""
+        """Stop reading and close the connection."""
         self._plan_poll(math.inf)
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=REST)
