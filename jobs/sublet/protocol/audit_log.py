@@ -12,14 +12,14 @@ from sublet.protocol.scripts import Call
 
 def record(base: str, verb: str, what: str, queue: str, outcome: str, order: str = "") -> Plan[None]:
     """Write a command of several calls to the audit: before the first call, then with the same `order` its
-    outcome. One that a program gave is not written.
+    outcome. Commands for which no `person` is set are not written.
     """
     if person():
         yield verbs.audit(base, order or keys.new_claim_id(), person(), verb, what, queue, outcome)
 
 
 def outcome(base: str, order: str) -> Call[str]:
-    """Read the outcome in the entry of an order of several calls; empty if it is not among the last 100."""
+    """Read the outcome of an order of several calls; empty if its entry is not among the last 100."""
 
     def read(reply: Sequence[Any]) -> str:
         found = (pairs(entry[1]) for entry in reply or ())

@@ -32,7 +32,7 @@ valid: HTTP clients remove them from paths.
 
 
 def name_rule(most: int = NAME_MAX) -> str:
-    """Return the rule for names of up to `most` characters, for an error."""
+    """Return the rule for names of up to `most` characters, for errors."""
     return f"use 1 to {most} of A-Z a-z 0-9 _ . : -, but not . or .. alone"
 
 
@@ -42,7 +42,7 @@ def entry_rule() -> str:
 
 
 def check_name(kind: str, name: object, most: int = NAME_MAX) -> str:
-    """Return a valid name. Raises Invalid, which says what it names (`kind`)."""
+    """Return a valid name. Raises Invalid; `kind` says in the message what it names."""
     if not isinstance(name, str) or len(name) > most or not is_name(name):
         raise Invalid(f"{kind} {str(name)[:80]!r}: {name_rule(most)}")
     return name
@@ -69,7 +69,7 @@ def is_key(text: str) -> bool:
 
 
 def stored_key(text: str) -> str:
-    """Return how a deduplication key is stored: unchanged or, if it is long or not ASCII, as its SHA-256 hash."""
+    """Return how a deduplication key is stored: unchanged if `is_key`, else as its SHA-256 hash."""
     if is_key(text):
         return text
     return HASHED + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -82,7 +82,7 @@ def base(namespace: str, partition: int = 0) -> str:
 
 @lru_cache(1024)
 def partition_of_queue(queue: str, partitions: int) -> int:
-    """Return the number of the partition that has a queue, from 0."""
+    """Return the number, from 0, of a queue's partition."""
     return zlib.crc32(queue.encode()) % partitions if partitions > 1 else 0
 
 
@@ -98,12 +98,12 @@ def job(base: str, job_id: str) -> str:
 
 
 def queue(base: str, name: str) -> str:
-    """Sorted set of queued jobs, by priority, then order of arrival."""
+    """Sorted set of queued jobs without a group, by priority, then order of arrival."""
     return f"{base}:queue:{name}"
 
 
 def grouped(base: str, queue: str) -> str:
-    """Sorted set of queued jobs that have a group, as in `queue`."""
+    """Sorted set of queued jobs with a group, as in `queue`."""
     return f"{base}:grouped:{queue}"
 
 
@@ -128,43 +128,43 @@ def turns(base: str, queue: str) -> str:
 
 
 def full(base: str, queue: str) -> str:
-    """Sorted set of groups that a limit of their own holds back, as in `turns`."""
+    """Sorted set of groups that their own limit holds back, as in `turns`."""
     return f"{base}:full:{queue}"
 
 
 def tokens(base: str, queue: str) -> str:
-    """Sorted set of groups that wait for a token, by when it comes (ms)."""
+    """Sorted set of groups that wait for a token, by its moment (ms)."""
     return f"{base}:tokens:{queue}"
 
 
 def places(base: str, queue: str) -> str:
-    """Hash of running jobs that hold a place in a queue, each with its group."""
+    """Hash of running jobs that have a place in a queue, each with its group."""
     return f"{base}:places:{queue}"
 
 
 def group_places(base: str, queue: str, group: str) -> str:
-    """Set of a group's running jobs."""
+    """Set of a group's running jobs that have a place."""
     return f"{base}:places:{queue}|{group}"
 
 
 def bucket(base: str, queue: str) -> str:
-    """Moment (ms) at which a queue has all its tokens again; `<queue>|<group>` for a group."""
+    """String with the moment (ms) at which a queue (of a group: `<queue>|<group>`) has all its tokens again."""
     return f"{base}:tat:{queue}"
 
 
 def flow(base: str, queue: str) -> str:
-    """Hash of a queue's flow control: the last turn, the alarm, and where its audit goes on."""
+    """Hash of a queue's flow control: the last turn, its alarm, and where its checks go on."""
     return f"{base}:flow:{queue}"
 
 
 def groups(base: str, queue: str) -> str:
-    """Hash of groups that have settings of their own."""
+    """Hash of a queue's groups with settings of their own."""
     return f"{base}:groups:{queue}"
 
 
 def structure(base: str, state: str) -> str:
-    """Sorted set of the jobs in a state other than queued. The score is when they leave it, in ms
-    since 1970.
+    """Sorted set of the jobs in a state other than queued. Score (ms): when a job is due, its lease ends, or it may
+    be deleted.
     """
     return f"{base}:{state}"
 
@@ -190,7 +190,7 @@ def workflow(base: str, workflow_id: str) -> str:
 
 
 def members(base: str, workflow_id: str) -> str:
-    """Sorted set of a workflow's jobs: 0 while unfinished, 1 completed, 2 dead, 3 cancelled."""
+    """Sorted set of a workflow's jobs. Score: 0 while unfinished, 1 completed, 2 dead, 3 cancelled."""
     return f"{base}:members:{workflow_id}"
 
 
@@ -200,12 +200,12 @@ def upstream(base: str, job_id: str) -> str:
 
 
 def downstream(base: str, job_id: str) -> str:
-    """List of the jobs that wait for a job's end; `/` before the id of a workflow."""
+    """List of the jobs that wait for a job's end; with `/` before its id, for the last call of a workflow."""
     return f"{base}:downstream:{job_id}"
 
 
 def broken(base: str, job_id: str) -> str:
-    """List of the downstream jobs that a job's failure cancelled or holds, until it is retried."""
+    """List of the downstream jobs that a job's failure cancelled or holds back."""
     return f"{base}:broken:{job_id}"
 
 
@@ -215,7 +215,7 @@ def backlog(base: str) -> str:
 
 
 def counts(base: str) -> str:
-    """Hash that counts waits and ended attempts by duration: `<queue> <kind> <class>`."""
+    """Hash that counts waits and attempts by duration: `<queue> <kind> <class>`."""
     return f"{base}:counts"
 
 
@@ -232,12 +232,12 @@ def new_claim_id(life: str = "") -> str:
 
 
 def claim(base: str, claim_id: str) -> str:
-    """String with a claim's token and job ids, kept for 10 s."""
+    """String with a claim's token and job ids, kept for 10 s; `-` for a withdrawn claim."""
     return f"{base}:claim:{claim_id}"
 
 
 def wake(base: str, queue: str) -> str:
-    """List on which the idle workers of a queue, or of a pattern, block. One element wakes one; in a
+    """List on which the idle workers of a queue, or of a pattern, block. An element wakes one worker; in a
     pattern's list it is a queue's name.
     """
     return f"{base}:wake:{queue}"
@@ -249,7 +249,7 @@ def alarm(base: str) -> str:
 
 
 def workers(base: str) -> str:
-    """Sorted set of workers, by last heartbeat (ms)."""
+    """Sorted set of registered workers, by last heartbeat (ms)."""
     return f"{base}:workers"
 
 

@@ -10,8 +10,8 @@ EXAMPLE = """use one JSON object, such as '{"to": "a@example.com"}'"""
 
 
 def payload_of(value: Any) -> bytes:
-    """Encode a job's arguments, a dict or the JSON text of an object, as JSON; bytes become base64. Raises
-    Invalid for anything else.
+    """Encode a job's arguments, a dict or the JSON text of an object, as JSON; bytes in it become base64.
+    Raises Invalid otherwise.
     """
     if isinstance(value, (bytes, str)):
         try:
@@ -25,7 +25,9 @@ def payload_of(value: Any) -> bytes:
             value, separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=_text
         ).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise Invalid(f"payload cannot be written as JSON: {error}") from None
+        raise Invalid(
+            f"payload cannot be written as JSON: {error}: use text, finite numbers, true, false, null, lists and objects"
+        ) from None
 
 
 def _not_json(text: bytes | str, error: Exception) -> str:

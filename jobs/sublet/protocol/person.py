@@ -1,4 +1,4 @@
-"""The person for whom this thread or asyncio task gives commands. The audit records it."""
+"""The person for whom this thread or asyncio task gives commands, as the audit records."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ _person: ContextVar[str] = ContextVar("person", default="")
 
 
 def person() -> str:
-    """Return the person's name; empty for a program, whose commands are not recorded."""
+    """Return the person's name; if empty, commands are not recorded."""
     return _person.get()
 
 

@@ -10,7 +10,7 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 
 PAGE = 1000
-"""Names of queues that one call reads, about; all of them, if there are fewer."""
+"""About how many names of queues a page has; all of them, if there are fewer."""
 FIRST, GROWTH = 8, 16
 """How many queue lengths the first call reads, as these may suffice, and by which factor each further call
 reads more.
@@ -42,7 +42,7 @@ def names(base: str) -> Plan[list[str]]:
 
 def lengths(base: str, kind: str, queues: Sequence[str], room: float = math.inf) -> Plan[list[int]]:
     """Return the number of queued jobs of these queues, without a group (`kind` is `queue`) or with one
-    (`grouped`). It may stop when the sum reaches `room`: the list is then shorter.
+    (`grouped`). The list may end early when the sum reaches `room`.
     """
     if not queues or not (yield Call((("EXISTS", *(f"{base}:{kind}:{name}" for name in queues)),), int)):
         return [0] * len(queues)
@@ -60,7 +60,7 @@ def _numbers(reply: Sequence[Any]) -> list[int]:
 
 
 def stats(base: str) -> Plan[Stats]:
-    """Return the number of a partition's jobs by state, and its totals."""
+    """Return the number of a partition's jobs by state, its totals, and its last maintenance."""
     queues, cursor = yield from page(base)
     found: Stats = yield reads.stats(base, queues)
     queued = found.states[State.QUEUED]

@@ -22,7 +22,7 @@ _LIMIT = re.compile(rb" ([a-z_]+)=([0-9]{1,14})(?= |\Z)")
 _ON_DEAD = re.compile(rb" on_dead=([^ ]+)")
 _REVISION = re.compile(rb"([0-9]{1,14}) [^ ]")
 SECONDS = {"per", "group_per"}
-"""Limits that are stored in ms."""
+"""Limits given in seconds and stored in ms."""
 MALFORMED = (ValueError, KeyError, OverflowError)
 """Errors of parsing stored fields that are missing, or that no Sublet script would write."""
 
@@ -233,9 +233,7 @@ SUMMARY = (
 
 
 def summaries(base: str, job_ids: Sequence[str], *, results: bool = False) -> Call[list[JobSummary]]:
-    """Read several jobs for a list; with `results`, also the sizes of their results. Missing and malformed
-    ones are left out.
-    """
+    """Read several jobs for a list, without missing and malformed ones; with `results`, also the sizes of results."""
     hashes, number_of = [keys.job(base, job_id) for job_id in job_ids], len(job_ids)
     commands: list[tuple[Any, ...]] = [("HMGET", hash_, *SUMMARY) for hash_ in hashes]
     commands += [("ZMSCORE", keys.structure(base, name), *job_ids) for name in ("running", "scheduled")]
@@ -254,7 +252,7 @@ def summaries(base: str, job_ids: Sequence[str], *, results: bool = False) -> Ca
 
 
 def attempt_workers(base: str, attempts: Sequence[tuple[str, int]]) -> Call[dict[str, str]]:
-    """Read which worker ran each of these (job id, attempt number); missing ones are left out."""
+    """Read which worker ran each of these ended attempts (job id, number); missing ones are left out."""
 
     def read(reply: Sequence[Any]) -> dict[str, str]:
         stories = [
@@ -267,7 +265,7 @@ def attempt_workers(base: str, attempts: Sequence[tuple[str, int]]) -> Call[dict
 
 
 def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
-    """Read up to `count` job ids of a structure (a state, `queue:<name>` or `grouped:<name>`) from index `start` on."""
+    """Read up to `count` job ids of a structure from index `start` on, of finished jobs counted from the end."""
     order = ("REV",) if structure in FINISHED else ()
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
     return Call((command,), lambda reply: [shown(i) for i in reply])
@@ -284,13 +282,13 @@ def queues_of(base: str, job_ids: Sequence[str]) -> Call[dict[str, str]]:
 
 
 def last_ids(base: str, structures: Sequence[str], count: int) -> Call[list[list[str]]]:
-    """Read up to `count` ids from the end of each structure (a state, or `queue:<name>`)."""
+    """Read the last `count` ids of each structure (a state, or `queue:<name>`), the last one first."""
     commands = [("ZRANGE", keys.structure(base, name), 0, count - 1, "REV") for name in structures]
     return together(commands, lambda reply: [[shown(i) for i in part] for part in reply])
 
 
 def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
-    """Read the number of jobs, limits and settings of these queues. `*` stands for the settings of the partition."""
+    """Read the number of jobs, limits and settings of queues; 0 and none for an unknown one. `*`: the partition's."""
 
     def read(reply: Sequence[Any]) -> list[Queue]:
         settings, backlog, *lengths = reply
@@ -366,7 +364,7 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
 
 
 def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
-    """Count the expired leases, due jobs and due occurrences that await maintenance, with the earliest moment."""
+    """Count expired leases, due jobs and due occurrences, and read the earliest moment; None without one."""
 
     def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
         count = sum(map(int, reply[::2]))

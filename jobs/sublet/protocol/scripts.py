@@ -77,8 +77,8 @@ _TOO_LARGE = "Protocol error: unauthenticated "
 class Call(NamedTuple, Generic[T]):
     """An unsent request to Redis: commands, and `read`, which parses their reply. It is safe to send twice.
 
-    With `text` it is one script; without, plain commands, sent in one round trip. With `waits`, all commands
-    are scripts, the waits follow on the same connection, and `read` gets the replies of both as two lists.
+    With `text` it is one script; without, plain commands, sent in one round trip; `read` gets several replies as a
+    list. With `waits`, all commands are scripts, the waits follow on the same connection, and `read` gets two lists.
     """
 
     commands: tuple[tuple[Any, ...], ...]
@@ -90,9 +90,7 @@ class Call(NamedTuple, Generic[T]):
 
     @property
     def tag(self) -> str:
-        """The hash tag of the partition that the call is for: `{sublet:0}`; empty if it is for the server
-        itself.
-        """
+        """The hash tag of the call's partition: `{sublet:0}`; empty for a call to the server itself."""
         key = next((word for word in self.commands[0] if isinstance(word, str) and word.startswith("{")), "")
         return key[: key.find("}") + 1]
 
@@ -153,7 +151,7 @@ def script(name: str) -> Script:
 
 
 def refusal(message: str) -> JobsError | None:
-    """Return the exception for an error reply of a script; None if the code is unknown, which is a bug."""
+    """Return the exception for an error reply of Redis or a script; None if the code is unknown, which is a bug."""
     message = _PLACE.sub("", _QUOTED.sub(r"\1\3", _NOISE.sub(r"\1", message)))
     code, _, words = message.partition(" ")
     if code == "OOM":

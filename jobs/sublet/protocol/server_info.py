@@ -1,4 +1,7 @@
-"""Calls that read the state of the Redis server itself."""
+"""Calls that read the state of the Redis server itself.
+
+Except in `foreign`, `base` only makes a cluster client choose the server.
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,8 +13,8 @@ from sublet.protocol.scripts import Call
 
 
 class Memory(NamedTuple):
-    """A server's `maxmemory-policy` (empty if unknown), bytes of memory in use, and `maxmemory` in bytes (0:
-    no limit).
+    """A server's `maxmemory-policy` (empty if unknown), bytes in use that count for `maxmemory`, and `maxmemory` in
+    bytes (0: no limit).
     """
 
     policy: str
@@ -30,14 +33,12 @@ def known(shas: Sequence[str]) -> Call[list[bool]]:
 
 
 def config(name: str) -> Call[str]:
-    """Read a setting of the server; empty if unknown."""
+    """Read a setting of the server; empty for an unknown one."""
     return Call((("CONFIG", "GET", name),), lambda reply: reply[1].decode() if reply else "")
 
 
 def settings(base: str, pattern: str) -> Call[dict[str, str]]:
-    """Read the server's settings whose names match a pattern. `base` only makes a cluster client choose the
-    server.
-    """
+    """Read the server's settings whose names match a pattern."""
 
     def read(reply: Any) -> dict[str, str]:
         words = [word.decode() for word in reply[1]]
@@ -47,9 +48,7 @@ def settings(base: str, pattern: str) -> Call[dict[str, str]]:
 
 
 def configs(base: str, names: Sequence[str]) -> Call[dict[str, str]]:
-    """Read these settings of the server, without unknown ones. `base` only makes a cluster client choose the
-    server.
-    """
+    """Read these settings of the server, without unknown ones."""
 
     def read(reply: Any) -> dict[str, str]:
         return {one[0].decode(): one[1].decode() for one in reply[1:] if one}
@@ -58,7 +57,7 @@ def configs(base: str, names: Sequence[str]) -> Call[dict[str, str]]:
 
 
 def state(base: str) -> Call[tuple[datetime, dict[str, Any]]]:
-    """Read the server's time, and its INFO as a dict. `base` only makes a cluster client choose the server."""
+    """Read the server's time, and its INFO as a dict."""
 
     def read(reply: Any) -> tuple[datetime, dict[str, Any]]:
         seconds, microseconds = reply[1]
@@ -68,17 +67,17 @@ def state(base: str) -> Call[tuple[datetime, dict[str, Any]]]:
 
 
 def has_command(base: str, name: str) -> Call[bool]:
-    """Read whether the server has a command. `base` only makes a cluster client choose the server."""
+    """Read whether the server has a command."""
     return Call((("HGET", base, "layout"), ("COMMAND INFO", name)), lambda reply: reply[1][0] is not None)
 
 
 def server() -> Call[dict[str, Any]]:
-    """Read the server's INFO."""
+    """Read the server's INFO as a dict."""
     return Call((("INFO",),), info)
 
 
 def memory(base: str) -> Call[Memory]:
-    """Read the server's memory in use and its limit. `base` only makes a cluster client choose the server."""
+    """Read the server's eviction policy, memory in use and limit."""
 
     def read(reply: Any) -> Memory:
         fields = info(reply[1])
@@ -106,7 +105,7 @@ def info(reply: Any) -> dict[str, Any]:
 
 
 def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
-    """Find keys of a wrong type, written by another program, among those that a partition has once and those
+    """Return the keys of a wrong type, which another program wrote, among those that a partition has once and those
     of these queues.
     """
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}

@@ -1,6 +1,6 @@
 """One function per verb: each returns the call, with the reader of its reply.
 
-Durations are seconds here; the scripts take milliseconds.
+"Returns" names the reply. `revision`: that which the caller saw; another raises Changed. `by`: for the audit.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +62,7 @@ def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BAT
 
 
 def weight(item: Beat | Ending | Note) -> int:
-    """Return the approximate bytes of an item; 0 for a heartbeat or a release."""
+    """Return an item's approximate bytes; 0 for a heartbeat or release."""
     if isinstance(item, Completion):
         return len(item.result)
     if isinstance(item, Note):
@@ -98,7 +98,7 @@ def submit_one(base: str, job: Submission) -> Call[bytes]:
 
 
 def known(base: str, jobs: Sequence[Submission]) -> Call[list[bool]]:
-    """Return per job, up to 200, whether its id or key is in use. Stores nothing."""
+    """Returns per job, up to 200, whether its id or key is in use; stores nothing."""
     asked = [job._replace(rules=f"{job.rules} known=1".lstrip(), payload=b"") for job in jobs]
     call = submit(base, asked)
     return Call(call.commands, lambda reply: [word.startswith(b"exists ") for word in reply], call.text)
@@ -191,7 +191,7 @@ def _rules(rules: list[str]) -> tuple[int | None, str, int | None, int, tuple[st
 
 
 def heartbeat(base: str, beats: Sequence[Beat], *, lease: float) -> Call[list[int | str]]:
-    """Extend up to 200 leases. Returns per lease its new end in ms, LEASE_LOST, NOT_FOUND or CANCEL_REQUESTED."""
+    """Extend up to 200 leases. Returns per lease its new end (ms), LEASE_LOST, NOT_FOUND or CANCEL_REQUESTED."""
     rest = [field for beat in beats for field in (beat.lease.id, beat.lease.token, beat.progress)]
     return script("heartbeat").call(base, _beaten, rest, lease=ms(lease))
 
@@ -201,7 +201,7 @@ def _beaten(reply: list[Any]) -> list[int | str]:
 
 
 def complete(base: str, endings: Sequence[Completion]) -> Call[list[str]]:
-    """Store up to 64 results. Returns per lease `completed`, LEASE_LOST or NOT_FOUND."""
+    """Complete up to 64 jobs. Returns per lease `completed`, LEASE_LOST or NOT_FOUND."""
     return script("complete").call(
         base, _words, [f for e in endings for f in (e.lease.id, e.lease.token, e.result)]
     )
@@ -252,18 +252,18 @@ def note(base: str, notes: Sequence[Note]) -> Call[list[str]]:
 
 
 def enlist(base: str, card: Card) -> Call[str]:
-    """Register a worker, or renew its registration. Returns `work`, or `drain` if it should finish and exit."""
+    """Register a worker, or renew its registration. Returns `work`, or `drain` if the worker should drain."""
     return script("enlist").call(base, bytes.decode, **card._asdict())
 
 
 def drain(base: str, worker: str, life: str, by: str = "") -> Call[str]:
-    """Ask a worker in this run (`life`) to finish its jobs and exit. Returns `drain`."""
+    """Ask a worker in this run (`life`) to drain. Returns `drain`."""
     return script("drain").call(base, bytes.decode, worker=worker, life=life, by=by)
 
 
 def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
     """End up to 100 leases, (job, attempt) each, of a worker that is gone, as if they had expired. Without
-    leases, delete its registration.
+    leases, delete its registration. With another life registered, do nothing.
     """
     return script("reconcile").call(
         base, _words, [f for lease in leases for f in lease], worker=worker, life=life
@@ -271,7 +271,7 @@ def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int
 
 
 def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Call[list[str]]:
-    """Write up to 100 tasks to the catalogue, or renew them there. Returns per task `written`, `kept` or `full`."""
+    """Write up to 100 tasks to the catalogue; unless `starting`, renew them. Returns `written`, `kept`, `full`."""
     rest = [field for task in tasks for field in task]
     return script("publish").call(base, _words, rest, starting="yes" if starting else "no")
 
@@ -294,12 +294,12 @@ def cancel(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
 
 
 def retry(base: str, job_id: str, revision: int, by: str = "", how: str = "") -> Call[str]:
-    """Queue a dead or cancelled job with all its tries (`anew`: without its kept steps). Returns `queued`."""
+    """Queue a dead or cancelled job with all its tries (`anew`: without kept steps). Returns `queued`, `scheduled`."""
     return script("retry").call(base, bytes.decode, id=job_id, revision=revision, by=by, how=how)
 
 
 def promote(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
-    """Queue a scheduled job now. Returns `queued`."""
+    """Queue a scheduled job now, unless it waits for a signal. Returns `queued`."""
     return script("promote").call(base, bytes.decode, id=job_id, revision=revision, by=by)
 
 
@@ -309,7 +309,7 @@ def reschedule(base: str, job_id: str, revision: int, rules: str, by: str = "") 
 
 
 def erase(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
-    """Delete a finished job. Returns `erased`; once more, it is not found."""
+    """Delete a finished job. Returns `erased`; a second call raises NotFound."""
     return script("erase").call(base, bytes.decode, id=job_id, revision=revision, by=by)
 
 
@@ -325,7 +325,7 @@ def resume(base: str, queue: str, revision: int, by: str = "") -> Call[str]:
 
 def configure(base: str, queue: str, revision: int, settings: str, by: str = "") -> Call[str]:
     """Replace all settings of a queue (`jobs=N concurrency=N` …), or of `*`, the partition (`completed=N
-    dead=N cancelled=N queues=N`); those not given are removed. Returns them as stored.
+    dead=N cancelled=N queues=N`); remove those not given. Returns them as stored.
     """
     return script("configure").call(
         base, bytes.decode, queue=queue, revision=revision, settings=settings, by=by
@@ -333,7 +333,7 @@ def configure(base: str, queue: str, revision: int, settings: str, by: str = "")
 
 
 def audit(base: str, order: str, by: str, verb: str, what: str, queue: str, outcome: str) -> Call[str]:
-    """Write a command of several calls to the audit, once. Returns `recorded`."""
+    """Write a command of several calls to the audit; a later outcome replaces it. Returns `recorded`."""
     return script("audit").call(
         base, bytes.decode, order=order, by=by, verb=verb, what=what, queue=queue, outcome=outcome
     )
@@ -357,15 +357,15 @@ def prune(base: str, *, limit: int) -> Call[tuple[int, bool]]:
 
 
 def repair(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Call[list[str]]:
-    """Check up to 100 things, each as (where it was found, id or name); `how` is `look` or `mend`. Returns
-    `sound` or the faults of each.
+    """Check up to 100 things, each as (where it was found, id or name). `how`: `look`, or `mend` to repair them.
+    Returns `sound` or the faults of each.
     """
     return script("repair").call(base, _words, [field for each in seen for field in each], how=how)
 
 
 def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, int, int]]) -> Call[list[str]]:
     """Compare the stored backlogs of up to 100 queues with these counts (queue, jobs, bytes, running). `how`:
-    `look`; `mend` corrects them; `finish`: no other queue is left.
+    `look`; `mend` corrects them; `finish`: as `mend`, for the last queues.
 
     `stamp` is the id of the last event before the count. Returns per queue `sound`, or `recounted` and the
     old numbers. Raises Changed if a job has moved since.
@@ -379,14 +379,14 @@ def drop(base: str, submitted: int, names: Sequence[str | bytes] = ()) -> Call[s
     """Make every verb refuse in this partition; returns `dropped`. With `names`, delete up to 1,000 keys
     instead; returns `deleted <n>`.
 
-    Raises Changed if the partition was created again: it counts fewer than `submitted` jobs.
+    Raises Changed if the partition was created again, and had fewer than `submitted` jobs.
     """
     return script("drop").call(base, bytes.decode, names, submitted=submitted)
 
 
 def watch(base: str, job_ids: Sequence[str]) -> Call[list[Standing]]:
-    """Return the states, and results, of up to 200 jobs; have their ids published on the channel
-    `keys.ended(base)` when they end.
+    """Have the ids of up to 200 jobs published on the channel `keys.ended(base)` when they end. Returns their states
+    and results.
     """
 
     def read(reply: list[bytes]) -> list[Standing]:
