@@ -15,20 +15,20 @@ from sublet.protocol.scripts import Call
 WORKERS = 1000
 CHUNK = 250
 SAMPLE = 100
-"""How many scheduled jobs, those due first, have their last errors read."""
+"""Of so many scheduled jobs, those due first, the last error is read."""
 
 
 class Gaps(NamedTuple):
     """Waiting jobs that no worker will run, and why."""
 
     queues: dict[str, int]
-    """Queues that no worker serves → number of their queued jobs."""
+    """Queues that no worker and no pool serves → number of their queued jobs."""
     tasks: dict[str, int]
-    """Tasks that workers do not have, or whose arguments are wrong → number of waiting jobs, of those that
-    were looked at.
+    """Tasks that a worker lacked, or that did not take the arguments → number of jobs, of the scheduled ones
+    that were read.
     """
     hooks: Mapping[str, str] = MappingProxyType({})
-    """Values of `on_dead` that no worker can run → what is missing, "queue" or "task"."""
+    """Values of `on_dead` that no worker can run → what is missing: "queue", "task"."""
 
 
 def gaps(bases: Sequence[str]) -> Plan[Gaps]:
@@ -76,9 +76,7 @@ def unserved(bases: Sequence[str], waiting: Mapping[str, int]) -> Plan[dict[str,
 
 
 def waits_unclaimed(queues: Iterable[statistics.QueueNumbers]) -> dict[str, int]:
-    """Return the queues, with the number of queued jobs, that have such jobs but no running one, and are not
-    paused.
-    """
+    """Return the queues that have queued jobs, but no running one, and are not paused → number of queued jobs."""
     return {each.name: each.queued for each in queues if each.queued and not each.running and not each.paused}
 
 

@@ -15,7 +15,7 @@ from sublet.protocol.scripts import Call
 
 PAGE = 1000
 PARTITIONS = 64
-"""In a cluster, at least so many partitions are looked for: there is no list of them."""
+"""In a cluster, which has no list of partitions, at least so many are checked."""
 PASSES = 5
 """Most searches through all keys: one may miss keys that are written meanwhile."""
 ALIVE = 15.0
@@ -29,13 +29,13 @@ class Content(NamedTuple):
     jobs: dict[str, int]
     """Number of jobs by state."""
     live: list[str]
-    """Names of workers seen in the last 15 s."""
+    """Names of workers that sent a heartbeat in the last 15 s."""
     unread: int
-    """How many partitions cannot be read: `jobs` and `live` lack theirs."""
+    """How many partitions could not be read, and are missing in `jobs` and `live`."""
 
 
 def contents(namespace: str, spread: int = 0) -> Plan[Content]:
-    """Return what is in a namespace. `spread`: in a cluster, how many partitions to look for; else 0. Raises
+    """Return what is in a namespace. `spread`: in a cluster, how many partitions to check; else 0. Raises
     Invalid.
     """
     found: Counter[str] = Counter()
@@ -56,7 +56,7 @@ def contents(namespace: str, spread: int = 0) -> Plan[Content]:
 
 
 def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda deleted: None) -> Plan[int]:
-    """Delete a namespace; return the number of deleted keys. `report` gets the number so far after each step.
+    """Delete a namespace; return how many keys. After each step, `report` gets the number so far.
     Raises Changed if a partition was created again meanwhile, WrongLayout if another version wrote it.
     """
     bases: set[str] = set()

@@ -45,7 +45,7 @@ class Group(Frozen):
     blocked: Literal["concurrency", "rate"] | None = None
     """Which limit of the group holds its next job back; None: none does."""
     next_at: Timestamp | None = None
-    """When the token for its next job comes; None if it does not wait for one."""
+    """The moment of the token for its next job; None if it does not wait for one."""
 
 
 class Groups(Frozen):
@@ -58,11 +58,11 @@ class Groups(Frozen):
     more: bool = False
     """Whether the queue has groups that are not listed here."""
     running: int | None = None
-    """How many jobs of the queue run; None without limits and groups, where they are not counted."""
+    """How many jobs of the queue run; None for a queue without limits and groups."""
     blocked: Literal["concurrency", "rate"] | None = None
     """Which limit of the queue holds all its jobs back; None: none does."""
     next_at: Timestamp | None = None
-    """When the queue's next token comes; None if it does not wait for one."""
+    """The moment of the queue's next token; None if it does not wait for one."""
 
 
 class _Settings(NamedTuple):
@@ -101,7 +101,7 @@ def groups(base: str, queue: str, limit: int = 100, group: str | None = None) ->
 
 
 def with_reasons(base: str, jobs: Sequence[Shown]) -> Plan[list[Shown]]:
-    """Return these jobs, the queued ones with what holds them back in `waits_for`."""
+    """Return these jobs; `waits_for` of the queued ones says what holds them back."""
     queued = [job for job in jobs if job.state is State.QUEUED]
     names = list(dict.fromkeys(job.queue for job in queued))
     texts = (yield Call((("HMGET", keys.queues(base), *names),), list)) if names else []
@@ -125,7 +125,7 @@ def with_reasons_of_all(base_of: Callable[[str], str], page: Page) -> Plan[Page]
 
 
 def _reasons(base: str, queue: str, jobs: Sequence[JobSummary], settings: _Settings) -> Plan[dict[str, str]]:
-    """Return which limit holds each of these queued jobs back, by id; of others, nothing."""
+    """Return by id which limit holds a queued job back."""
     places, full_at, now = yield from _state(base, queue)
     names = list(dict.fromkeys(job.group for job in jobs if job.group))
     found: list[Group] = (yield _details(base, queue, names, settings)) if names else []
@@ -145,7 +145,7 @@ def _blocked(group: Group) -> str | None:
 
 
 def _state(base: str, queue: str) -> Plan[tuple[int, float, int]]:
-    """Read how many jobs run, when the queue has all its tokens again, and the time, both in ms."""
+    """Read how many jobs run, when the queue has all its tokens again, and the time (ms)."""
     places, full_at, now = yield together(
         [("HLEN", keys.places(base, queue)), ("GET", keys.bucket(base, queue)), ("TIME",)],
         lambda reply: reply,
@@ -172,7 +172,7 @@ def with_held(base: str, queues: Sequence[QueueNumbers]) -> Plan[list[QueueNumbe
 
 
 def _startable(base: str, queue: QueueNumbers) -> Plan[int]:
-    """About how many jobs may start now under all limits: of many groups, as many as the first LOOKED show."""
+    """About how many jobs may start now, estimated from the first LOOKED groups."""
     name = queue.name
     settings = _parsed((yield Call((("HGET", keys.queues(base), name),), lambda text: text or b"")))
     commands: tuple[tuple[Any, ...], ...] = (
@@ -216,7 +216,7 @@ def _allowed_at(full_at: float, limits: dict[str, float], cost: int) -> float:
 
 
 def _parsed(text: bytes) -> _Settings:
-    """Parse a queue's settings; `per` in ms."""
+    """Parse settings; `per` in ms."""
     queue, each = dict[str, float](), dict[str, float]()
     for prefix, name, value in _WORD.findall(text):
         (each if prefix else queue)[name.decode()] = int(value)
@@ -224,7 +224,7 @@ def _parsed(text: bytes) -> _Settings:
 
 
 def _names(base: str, queue: str, limit: int) -> Call[tuple[int, list[str]]]:
-    """Read how many groups have waiting jobs, and the names of about `limit` groups and one more."""
+    """Read how many groups wait, and the names of about `limit` and one more."""
 
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         full, turns, more_full, more_turns, places, own = reply
@@ -283,7 +283,7 @@ def _group(name: str, own: bytes, each: dict[str, float], facts: Sequence[Any]) 
 def change(
     base: str, queue: str, revision: int, name: str, settings: dict[str, float | None], by: str
 ) -> Plan[str]:
-    """Change settings of a group; those that are not named stay, and None removes one. Raises Invalid, Changed."""
+    """Change settings of a group; None removes one, others stay. Returns all as text. Raises Invalid, Changed."""
     unknown = sorted(set(settings) - {*OWN, "share"})
     if unknown:
         raise Invalid(f"{', '.join(unknown)}: the settings of a group are {', '.join(OWN)} and share")

@@ -63,7 +63,7 @@ RESOLUTIONS = {
 
 
 class Sample(NamedTuple):
-    """Numbers of a partition at one moment (ms since 1970): its totals, and how many jobs are in each state."""
+    """Numbers of a partition at one moment (ms since 1970), in the order of `TOTALS` and `SIZES`."""
 
     at: int
     totals: tuple[int, ...]
@@ -151,9 +151,7 @@ UNKNOWN: Row = (None,) * len(TOTALS)
 
 
 def _steps(samples: Sequence[Sample], how: _Resolution, end: int) -> dict[int, Row]:
-    """Return by step the rates since the sample before, then the sizes. A step without a sample has the sizes of the one
-    before, unless it is in a gap.
-    """
+    """Return by step the rates since the sample before, then the sizes; without a sample those before, unless in a gap."""
     rates: dict[int, Row] = {}
     sizes: dict[int, Row] = {}
     for one, following in pairwise((*samples, None)):
@@ -174,7 +172,7 @@ def _rates(one: Sample, following: Sample) -> Iterator[Value]:
 
 
 def _total(rows: Sequence[Row | None]) -> Row:
-    """Return the sums over the partitions, and the longest age; None where a partition has no value."""
+    """Return the partitions' sums, and the longest age; None where one has no value."""
     width = len(TOTALS) + len(SIZES)
     columns = list(zip(*(row or (None,) * width for row in rows), strict=True))
     known = [[value for value in column if value is not None] for column in columns]

@@ -14,7 +14,7 @@ AT_ONCE = 10
 
 
 def own_ids(bases: Sequence[str], own: str) -> Plan[list[str]]:
-    """Return the ids `<partition>-<own>` of the jobs that exist."""
+    """Return the ids `<partition>-<own>` of existing jobs."""
     found: list[str] = []
     for partition, base in enumerate(bases):
         job_id = f"{partition}-{own}"
@@ -24,8 +24,8 @@ def own_ids(bases: Sequence[str], own: str) -> Plan[list[str]]:
 
 
 def lost_in(base: str, job_id: str) -> Plan[str]:
-    """Return the state, `queue:<name>` or `grouped:<name>` whose sorted set has this id although the job is
-    gone; empty if none has.
+    """Of a missing job, return the state, `queue:<name>` or `grouped:<name>` whose sorted set has its id; empty if
+    none has, or the job exists.
     """
     if (yield _exists(base, job_id)):
         return ""
@@ -45,7 +45,7 @@ def _exists(base: str, job_id: str) -> Call[bool]:
 
 
 def last_ids(bases: Sequence[str], states: Collection[State]) -> Plan[tuple[set[str], bool]]:
-    """Return the last 1,000 ids of each state and queue, of these states; and whether these are all."""
+    """Return the last 1,000 ids of each of these states (queued: per queue), and whether these are all."""
     found: set[str] = set()
     complete, left = True, STRUCTURES
     for base in bases:

@@ -47,7 +47,7 @@ class _Chunk(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """Which jobs are listed: those that match every value that is not None."""
+    """Which jobs are listed: those that match every value that is not None. `within`: queues."""
 
     queue: str | None = None
     task: str | None = None
@@ -140,8 +140,8 @@ def take(
 
 
 def with_index(sections: Sections, tag: str) -> Plan[tuple[Sections, dict[str, int]]]:
-    """Return what to read for a list of a tag: its indexes first. The dict has the partitions whose index may
-    lack jobs, with the time (ms) up to which they are submitted.
+    """Return what to read for a list of a tag: its indexes first. The dict has per partition until when (ms) jobs
+    were submitted that its index may lack; 0: it lacks none.
     """
     older: dict[str, int] = {}
     bases = list(dict.fromkeys(base for base, _ in sections))
@@ -153,8 +153,8 @@ def with_index(sections: Sections, tag: str) -> Plan[tuple[Sections, dict[str, i
 def list_jobs(
     sections: Sections, wanted: Filter, limit: int, cursor: str | None, older: Mapping[str, int] | None = None
 ) -> Plan[Page]:
-    """Return a page of the jobs in these sections that the filter matches. `older`: the dict that
-    `with_index` returned. Raises Invalid for a cursor of another list.
+    """Return a page of the jobs in these sections that the filter matches. `older`: the dict from `with_index`.
+    Raises Invalid for a cursor of another list.
     """
     at, place = _position(sections, cursor)
     found: list[JobSummary] = []

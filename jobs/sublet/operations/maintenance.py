@@ -32,7 +32,7 @@ def fire(
     admission: Admission | None = None,
     unread: dict[str, dict[str, str]] | None = None,
 ) -> Plan[int]:
-    """Submit the jobs of schedules' due occurrences; return their number. Several callers may do so at once.
+    """Submit the jobs of schedules' due occurrences; return how many jobs. Several callers may do so at once.
 
     Raises OutOfMemory if a server is full: the occurrences wait.
     """

@@ -33,10 +33,10 @@ _CURSOR = re.compile(r"([^/]+)/([0-9]{1,20})/([A-Za-z0-9_.:-]{0,128})")
 
 
 class Operations(SubmitOperations):
-    """All operations on jobs, queues and workers. Each method returns a plan, which a client runs: a
+    """All operations on jobs, queues and workers. Most methods return a plan, which a client runs: a
     generator that yields calls to Redis.
 
-    Without `revision`, a method accepts whichever the job has.
+    Without `revision`, a method accepts whichever the job has; else another raises Changed.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -61,8 +61,8 @@ class Operations(SubmitOperations):
         return self.bases[keys.partition_of_id(job_id) % len(self.bases)]
 
     def full_id(self, job_id: str) -> str:
-        """Return the whole id of a job that was submitted with its own id: `0-order-7` for `order-7`. Raises
-        NotFound with several partitions, since the queue's name decides then.
+        """Return the whole id of a job that was submitted with its own id: `0-order-7` for `order-7`. With several
+        partitions, raises NotFound unless `job_id` begins with a number.
         """
         if len(self.bases) == 1:
             full = job_id if job_id.startswith("0-") else f"0-{job_id}"
@@ -83,20 +83,22 @@ class Operations(SubmitOperations):
         return found
 
     def cancel(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Cancel a job; the result is `cancelled`, or `requested` if it runs. Raises WrongState, NotFound, Changed."""
+        """Cancel a job. Returns `cancelled`, or `requested` if it runs. Raises WrongState, NotFound, Changed."""
         return self._order(verbs.cancel, job_id, revision)
 
     def retry(self, job_id: str, revision: int | None = None, *, anew: bool = False) -> Plan[str]:
-        """Queue a dead or cancelled job with all its tries, `anew` without its kept steps. Raises WrongState, KeyTaken …"""
+        """Queue a dead or cancelled job with all its tries, `anew` without its kept steps. Returns `queued`, or `scheduled`
+        if it waits for other jobs. Raises WrongState, KeyTaken, NotFound, Changed.
+        """
         return self._order(partial(verbs.retry, how="anew" if anew else ""), job_id, revision)
 
     def signal(self, job_id: str, name: str, value: bytes) -> Plan[str]:
-        """Keep an event for a job that has not ended; the result is `kept`. Raises WrongState, NotFound, StepsFull."""
+        """Send a signal to an unfinished job. Returns `kept`. Raises WrongState, NotFound, StepsFull."""
         answer: str = yield steps.signal(self.base_of_job(job_id), job_id, name, value, person())
         return answer
 
     def promote(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Queue a scheduled job now; the result is `queued`. Raises WrongState, NotFound, Changed."""
+        """Queue a scheduled job now, unless it waits for a signal. Returns `queued`. Raises WrongState, NotFound, Changed."""
         return self._order(verbs.promote, job_id, revision)
 
     def reschedule(
@@ -108,7 +110,9 @@ class Operations(SubmitOperations):
         delay: Seconds | None = None,
         priority: int | None = None,
     ) -> Plan[str]:
-        """Give a waiting job another time, priority, or both. Raises Invalid, WrongState, NotFound, Changed."""
+        """Give a waiting job another time, priority, or both. Returns `queued` or `scheduled <ms>`. Raises Invalid,
+        WrongState, NotFound, Changed.
+        """
         rules = waiting_rules(run_at, delay, priority)
         return self._order(
             lambda base, name, seen, by: verbs.reschedule(base, name, seen, rules, by), job_id, revision
@@ -133,7 +137,7 @@ class Operations(SubmitOperations):
         counted_at: datetime | None = None,
     ) -> "Plan[OrderPage]":
         """Carry out one order (`retry`, `cancel`, `promote` or `erase`) for a page of the jobs that match
-        `wanted`. Raises Invalid; Changed if there are over a tenth more than `expected`.
+        `wanted`; `dry_run`: count them. Raises Invalid; Changed if there are over a tenth more than `expected`.
         """
         from sublet.operations.orders import bulk
         from sublet.operations.orders.erase import erase
@@ -214,8 +218,8 @@ class Operations(SubmitOperations):
         return found
 
     def change_group(self, queue: str, group: str, **settings: float | None) -> Plan[str]:
-        """Set a group's own `concurrency`, `rate`, `per`, `burst` and `share`; None removes one. Returns all as text.
-        Raises Invalid.
+        """Set a group's own `concurrency`, `rate`, `per`, `burst`, `share`; None removes one, others stay. Returns all
+        as text. Raises Invalid.
         """
         from sublet.operations import groups
 
@@ -262,7 +266,7 @@ class Operations(SubmitOperations):
         return maintenance.reap(self.bases, by)
 
     def fire(self, by: str) -> Plan[int]:
-        """Submit the jobs of due occurrences of schedules. Returns their number."""
+        """Submit the jobs of due occurrences of schedules. Returns how many jobs."""
         return maintenance.fire(self.bases, by, self.admission, self.unread)
 
     def maintain(self, by: str) -> Plan[None]:
@@ -278,12 +282,12 @@ class Operations(SubmitOperations):
         return workers.workers(self.bases)
 
     def drain(self, worker: str) -> Plan[str]:
-        """Ask a worker to drain with its next heartbeat. Returns `drain`. Raises Invalid or NotFound."""
+        """Ask a worker to drain. Returns `drain`. Raises Invalid or NotFound."""
         return workers.drain(self.bases, worker)
 
     def queue(self, name: str) -> Plan[Queue]:
-        """Return a queue's number of jobs, limits and settings, also of an unknown one; `*`: the limits of
-        finished jobs. Raises Invalid.
+        """Return a queue's number of jobs, limits and settings, also of an unknown one; `*`: the partition's
+        settings. Raises Invalid.
         """
         self.check_queue(name, "*")
         found: list[Queue] = yield reads.describe(self.base_of_queue(name), [name])
@@ -301,8 +305,8 @@ class Operations(SubmitOperations):
     def queue_page(
         self, limit: int, cursor: str | None = None, within: Container[str] | None = None
     ) -> Plan[tuple[list[Queue], str | None]]:
-        """Return up to `limit` known queues, of those in `within` (None: all), and the cursor of the next
-        page or None. Raises Invalid for a cursor of another list.
+        """Return up to `limit` known queues, of those in `within` (None: all), and the next page's cursor or None.
+        Raises Invalid for a cursor of another list.
         """
         at, scan, after = _queue_position(self.bases, cursor)
         found: list[Queue] = []
@@ -325,7 +329,7 @@ class Operations(SubmitOperations):
         return found
 
     def sample(self) -> Plan[None]:
-        """Record the numbers of jobs for the history, if this minute has none."""
+        """Record the numbers of jobs for the history, unless this minute has them."""
         if time.monotonic() >= self.sample_at:
             from sublet.operations import history
 
@@ -334,9 +338,7 @@ class Operations(SubmitOperations):
             self.sample_at = time.monotonic() + seconds
 
     def history(self, span: "Span" = "hour") -> "Plan[History]":
-        """Return rates and numbers of jobs over the last hour, day or month (`span`). Raises Invalid for
-        another span.
-        """
+        """Return rates and numbers of jobs over the last hour, day or month (`span`). Raises Invalid."""
         from sublet.operations import history
 
         return history.history(self.bases, span)

@@ -35,13 +35,13 @@ class Sum(_Frozen):
     rate: float
     """Jobs per second that fell due, a recent average."""
     run: InSeconds
-    """How many seconds an attempt takes, averaged over about 20 attempts; 1 before the first has ended."""
+    """Seconds that an attempt takes, averaged over about 20 attempts; 1 before the first has ended."""
     need: float
     """How many jobs must run at a time so that none waits longer than the pool's `wait`."""
     wanted: int
-    """How many workers that takes, between the pool's `min` and `max`."""
+    """How many workers `need` takes, between the pool's `min` and `max`."""
     crew: int
-    """How many workers of the pool have sent a heartbeat in the last 12 s."""
+    """How many of the pool's workers have sent a heartbeat in the last 12 s."""
     summoned: int
     """How many workers are summoned and not registered yet."""
     owed: int
@@ -115,7 +115,7 @@ def check(pool: Pool) -> None:
 
 
 def shown(target: str) -> str:
-    """Return a target with user, password, query and fragment of a URL replaced."""
+    """Return a target; in a URL, `…` replaces user and password, and query and fragment."""
     try:
         parts = urlsplit(target)
     except ValueError:

@@ -76,7 +76,7 @@ def complain(base: str, name: str, *, summons: str, n: int, reason: str) -> Call
 
 
 def known(bases: Sequence[str]) -> Plan[list[Pool]]:
-    """Return all valid pools, sorted by name, without their `sum`."""
+    """Return all pools with valid settings, sorted by name, without their `sum`."""
     stored: dict[str, str] = yield _stored(bases[0])
     counted: list[dict[str, str]] = (yield _counted(bases[0], list(stored))) if stored else []
     found = [
@@ -86,7 +86,7 @@ def known(bases: Sequence[str]) -> Plan[list[Pool]]:
 
 
 def get(bases: Sequence[str], name: str) -> Plan[Pool]:
-    """Return one pool with its counters. Raises NotFound."""
+    """Return one pool without its `sum`. Raises NotFound, also if its settings are invalid."""
     found = next((pool for pool in (yield from known(bases)) if pool.name == name), None)
     if found is None:
         raise NotFound(f"no pool {name[:130]}")
@@ -175,8 +175,8 @@ def sample(bases: Sequence[str], name: str, queues: Sequence[str]) -> Plan[None]
 
 
 def may_leave(bases: Sequence[str], name: str, worker: str) -> Plan[bool]:
-    """Ask whether an idle worker may leave its pool. If so, or if the pool is unknown, the result is True,
-    and the pool no longer counts it.
+    """Ask whether an idle worker may leave its pool. True: yes, or the pool is unknown; the pool no longer counts
+    the worker.
     """
     stored: dict[str, str] = yield _stored(bases[0])
     there = _pool(name, stored.get(name, ""), {})

@@ -47,7 +47,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class QueueNumbers:
-    """The numbers of one queue: jobs that are scheduled, queued and running now; the others since its first use."""
+    """The numbers of one queue: jobs that are scheduled, queued, running and held now; the others since its first use."""
 
     name: str
     scheduled: int
@@ -65,13 +65,13 @@ class QueueNumbers:
     dead: int
     cancelled: int
     by_turns: bool = False
-    """Whether it has groups or limits of what runs."""
+    """Whether it has groups, or limits of running jobs."""
     held: int = 0
     """Queued jobs that may not start now, because a limit is reached."""
 
     @property
     def ready(self) -> int:
-        """Queued jobs that may start now."""
+        """Queued jobs that may start now; 0 in a paused queue."""
         return 0 if self.paused else self.queued - self.held
 
 
@@ -123,7 +123,7 @@ def survey(base: str) -> Call[Survey]:
 
 
 def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
-    """Return the queues with the most jobs, by partition (key prefix)."""
+    """Return the 1,000 queues with the most jobs, by partition (key prefix)."""
     places = [
         (-survey.busy.get(name, 0), name, base)
         for base, survey in found.items()
@@ -213,7 +213,7 @@ def due(base: str, job_ids: Sequence[str]) -> Call[list[int | None]]:
 
 
 def _moved_to(op: bytes | None, attempt: bytes | None, ops: bytes | None) -> bytes:
-    """Return when a reschedule moved the job (ms since 1970), if nothing has changed the job since; else empty."""
+    """Return to when (ms) a reschedule moved the job, unless it has changed since; else empty."""
     verb, _, rest = (op or b"").partition(b" ")
     seen, _, moment = rest.partition(b" scheduled ")
     is_last = number(seen) + 1 == number(attempt) + number(ops)

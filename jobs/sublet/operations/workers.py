@@ -29,7 +29,7 @@ def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]
 
 
 def with_leases(bases: Sequence[str], found: Sequence[WorkerInfo]) -> Plan[list[WorkerInfo]]:
-    """Return these workers with the ids of their running jobs."""
+    """Return these workers with `leases`, and `jobs`: ids of at most 100."""
     held = yield from _held(bases, {worker.name for worker in found})
     return [
         worker.model_copy(
@@ -56,14 +56,14 @@ def everyone(bases: Sequence[str]) -> Plan[list[WorkerInfo]]:
 
 
 def drain(bases: Sequence[str], name: str) -> Plan[str]:
-    """Ask a worker to finish its jobs and end; the result is `drain`. Raises Invalid or NotFound."""
+    """Ask a worker to drain; the result is `drain`. Raises Invalid or NotFound."""
     found = yield from worker(bases, name)
     answer: str = yield verbs.drain(bases[0], name, found.life, person())
     return answer
 
 
 def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
-    """Return a registered worker, without its leases and its last heartbeat. Raises Invalid or NotFound."""
+    """Return a registered worker, without leases, `seen_at` being now. Raises Invalid or NotFound."""
     keys.check_name("worker", name)
     found: list[WorkerInfo] = yield _cards(bases[0], [(name, datetime.now(UTC))])
     if not found:
@@ -72,8 +72,8 @@ def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
 
 
 def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
-    """End the leases of workers (name → life) that are certainly gone, and delete their registrations.
-    Returns the number of leases.
+    """End the leases of workers (name → life) that are certainly gone, and delete their registrations, unless
+    the life is another. Returns how many leases.
     """
     if not gone:
         return 0

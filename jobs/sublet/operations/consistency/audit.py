@@ -71,7 +71,7 @@ class Fault(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the item is an unfinished job that is in no sorted set, and so will not run."""
+        """Whether the item is an unfinished job that does not exist: only its id is left in a sorted set."""
         return "gone" in self.found.split(", ")
 
     @property
@@ -109,8 +109,8 @@ def audit(
     report: Report = lambda looked, size, faults: None,
     mend: Mend | None = None,
 ) -> Plan[Audit]:
-    """Check these partitions, or about `most` items of each. It writes nothing itself; `mend` is called with
-    faults, which are then left out of the result.
+    """Check these partitions, or about `most` items of each. `audit` writes nothing itself; it calls `mend` with
+    repairable faults, and leaves these out of the result.
     """
     looked, left, whole, faults = 0, len(bases), True, list[Fault]()
 
@@ -143,7 +143,7 @@ class Scan:
         return len(self.faults) >= FOUND or (self.most is not None and self.looked >= self.most)
 
     def run(self) -> Plan[bool]:
-        """Check the partition. The result is False if that ended early."""
+        """Check the partition. The result is False if the check ended early."""
         wrong = yield server_info.foreign(self.base, [])
         self._add_foreign(wrong)
         if wrong:
@@ -159,7 +159,7 @@ class Scan:
         return ended
 
     def hand_over(self) -> Plan[None]:
-        """Pass all repairable faults to `mend`."""
+        """Pass all repairable faults to `mend`, if there is one, and forget them."""
         if self.mend is None:
             return
         todo = [fault for fault in self.faults if fault.is_repairable]
@@ -244,7 +244,6 @@ def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault
 
 
 def _queued(queues: Sequence[str]) -> list[str]:
-    """The structures of queued jobs of these queues."""
     return [f"{kind}:{name}" for name in queues for kind in ("queue", "grouped")]
 
 

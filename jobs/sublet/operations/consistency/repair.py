@@ -7,13 +7,13 @@ from sublet.protocol import verbs
 from sublet.protocol.plan import Plan
 
 ROUNDS = 3
-"""Most checks of a partition, because a repair may reveal another fault."""
+"""Most rounds of check and repair: a repair may reveal another fault."""
 
 
 def repair(
     bases: Sequence[str], report: Report = lambda looked, size, faults: None
 ) -> Plan[tuple[Audit, list[Fault]]]:
-    """Repair these partitions. The result is what a check finds afterwards, and the repaired faults."""
+    """Repair these partitions. The result: what a check finds afterwards, and the repaired faults."""
     done: list[Fault] = []
 
     def mend_some(base: str, faults: Sequence[Fault]) -> Plan[None]:

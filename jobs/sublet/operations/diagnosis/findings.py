@@ -24,7 +24,7 @@ class Node(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What was read of a namespace and one of its servers; None or empty: unread."""
+    """What was read of a namespace and one of its servers; None: not read."""
 
     settings: Settings
     now: datetime
@@ -55,8 +55,8 @@ class Facts(NamedTuple):
     denied: bool = False
     """Whether this Redis user may not read some of the facts."""
     starved: tuple[str, ...] = ()
-    """Names of workers with a job in every slot or child process, lent ones too, that waits for the results of
-    other jobs."""
+    """Names of workers whose slots, or child processes, are all used by jobs that wait for the results of other
+    jobs."""
     node: str = ""
     """host:port of the server, if the namespace has several."""
     nodes: tuple[Node, ...] = ()
@@ -67,7 +67,7 @@ class Facts(NamedTuple):
 
     @property
     def suggested_user(self) -> str:
-        """Return which Redis users can run the doctor, as text; empty if this user has all rights."""
+        """Return as which Redis user to run the doctor, as text; empty if this user suffices."""
         user, name = urlsplit(self.settings.redis_url).username or "", self.settings.namespace
         if not self.denied or user.endswith(("-admin", "+admin")):
             return ""
@@ -79,7 +79,7 @@ class Facts(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """Return the advice to run the doctor as another user; empty if this user has all rights."""
+        """Return the advice to run the doctor as another user; empty if this user suffices."""
         return f"run the doctor as {self.suggested_user}" if self.suggested_user else ""
 
     @property

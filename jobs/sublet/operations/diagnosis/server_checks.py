@@ -104,7 +104,7 @@ def security(facts: Facts) -> Iterator[Finding]:
 def first_fixed(
     name: str, version: tuple[int, ...], vulnerability: Vulnerability = VULNERABILITIES[0]
 ) -> str:
-    """Return the first release to update to, such as 7.2.11; "" if this version is not affected."""
+    """Return the first patched release, such as 7.2.11; "" if this version is not affected."""
     major, minor, patch = (*version, 0, 0)[:3]
     if (major, minor) < vulnerability.since:
         return ""
@@ -167,14 +167,14 @@ def memory(facts: Facts) -> Iterator[Finding]:
 
 
 def used_memory(info: dict[str, Any]) -> int | None:
-    """Return the bytes that count for maxmemory."""
+    """Return the bytes that count for maxmemory; None if unknown."""
     if "used_memory" not in info:
         return None
     return max(0, int(info["used_memory"]) - int(info.get("mem_not_counted_for_evict", 0)))
 
 
 def persistence_kind(facts: Facts) -> Literal["aof", "snapshots", "none"] | None:
-    """Return how the server stores jobs on disk."""
+    """Return how the server stores jobs on disk; None if unknown."""
     info, save = facts.info, facts.config["save"]
     if "aof_enabled" not in info:
         return None

@@ -27,13 +27,13 @@ class AuditEntry(Frozen):
     what: str
     """What the command was for: the id or name of a job, queue, worker or schedule, or a filter of jobs."""
     queue: str = ""
-    """The queue of what it was for; empty for a worker, or for several queues."""
+    """The queue that it was for; empty for a worker, or several queues."""
     outcome: str
     """The answer to the command; for a filter, how many jobs matched."""
 
 
 class AuditPage(Frozen):
-    """Some commands that people gave, newest first. If `cursor` is set, more follow."""
+    """Some commands of people, newest first. If `cursor` is set, more follow, even if `entries` is empty."""
 
     entries: tuple[AuditEntry, ...]
     cursor: str | None = None

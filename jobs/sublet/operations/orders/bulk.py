@@ -40,14 +40,14 @@ _CHANGING = tuple(
 
 
 def fingerprint(message: str) -> str:
-    """Return an error's message without quoted text, hexadecimal words and numbers."""
+    """Return an error's message with `…` for quoted text, hexadecimal words and numbers."""
     for pattern in _CHANGING:
         message = pattern.sub("…", message)
     return message
 
 
 class Selection(NamedTuple):
-    """A filter of jobs: they match every value that is not None."""
+    """A filter of jobs: they match every value that is not None. `within`: queues."""
 
     state: State | None = None
     queue: str | None = None
@@ -74,7 +74,9 @@ class Selection(NamedTuple):
         return found
 
     def states(self, order: str) -> Sequence[State]:
-        """Return the states of jobs that an order looks for: `state`, or without one those that it usually changes. Raises Invalid for a state that it cannot change."""
+        """Return the states of the jobs that an order changes: `state` or, if None, the usual ones. Raises Invalid if
+        the order cannot change jobs in `state`.
+        """
         if self.state is not None and self.state not in STATES[order]:
             raise Invalid(f"state {self.state}: {order} takes {' or '.join(STATES[order])}")
         return USUAL[order] if self.state is None else (self.state,)
@@ -88,7 +90,7 @@ class Selection(NamedTuple):
         return " ".join(f"{name}={value}" for name, value in words.items() if value is not None) or "all"
 
     def takes(self, job: JobSummary, began: datetime) -> bool:
-        """Whether a job matches; one that was submitted, or has ended, since the order began does not."""
+        """Whether `message` matches a job, and the job was neither submitted, nor has ended, since the order began."""
         if job.submitted_at > began or (job.finished_at is not None and job.finished_at > began):
             return False
         error = job.last_error
@@ -115,16 +117,16 @@ class OrderPage(NamedTuple):
     outcomes: Sequence[OrderOutcome] = ()
     cursor: str | None = None
     references: Mapping[str, tuple[bytes, ...]] = MappingProxyType({})
-    """Erased job → references to its large payloads, which are to be deleted."""
+    """Erased job → references to its large payloads, which the caller deletes."""
 
 
 Order = Callable[[JobSummary], Plan[tuple[str, tuple[bytes, ...]]]]
-"""Changes one job; the result is the answer, and references to large payloads that are to be deleted."""
+"""Changes one job; the result is the answer, and references to large payloads to delete."""
 
 
 class _Course(NamedTuple):
-    """How far an order has come: when it, or its count, began (ms since 1970), the jobs that it has found, its
-    id in the audit, and its place in the list of jobs.
+    """How far an order has come: when it, or its count, began (ms), jobs found, its id in the audit, its place in
+    the list.
     """
 
     began: int
@@ -180,7 +182,7 @@ def order_page(
 def _give(
     order: Order, jobs: Sequence[JobSummary]
 ) -> Plan[tuple[list[OrderOutcome], list[JobSummary], dict[str, tuple[bytes, ...]]]]:
-    """Change these jobs. Returns the outcomes, the jobs that left their state, and references of erased ones."""
+    """Returns the outcomes, the jobs that left their state, and references of erased ones."""
     outcomes, moved, references = list[OrderOutcome](), list[JobSummary](), dict[str, tuple[bytes, ...]]()
     for job in jobs:
         try:
@@ -195,7 +197,7 @@ def _give(
 
 
 def _words(counts: Counter[str]) -> str:
-    """Return an order's outcome, for the audit: `cancelled 2 of 3; refused 1`."""
+    """Return an outcome for the audit: `cancelled 2 of 3; refused 1`."""
     answers = [f"{answer} {n:,}" for answer, n in sorted(counts.items()) if answer not in ("of", "refused")]
     refused = counts["refused"]
     return f"{', '.join(answers) or 'done 0'} of {counts['of']:,}" + (
@@ -204,7 +206,7 @@ def _words(counts: Counter[str]) -> str:
 
 
 def _recorded(base: str, order: str) -> Plan[Counter[str]]:
-    """Return the audit's entry of the order's earlier pages. `order`: its id; empty: it has none."""
+    """Return the counts in the audit's entry of earlier pages."""
     words: str = (yield audit_log.outcome(base, order)) if order and person() else ""
     numbers = {word: int(number.replace(",", "")) for word, number in _COUNTS.findall(words)}
     return Counter({word: number for word, number in numbers.items() if number})

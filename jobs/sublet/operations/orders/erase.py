@@ -41,8 +41,8 @@ def _look(base: str, job_id: str) -> Call[_Seen]:
 
 
 def erase(settings: HasStorage, base: str, job_id: str, revision: int | None, by: str = "") -> Plan[Erased]:
-    """Delete one finished job. Raises WrongState, NotFound, Changed; Invalid if its payload or result is kept
-    outside of Redis, where these settings cannot reach it.
+    """Delete one finished job, not its large payload and result. Raises WrongState, NotFound, Changed; Invalid if
+    `settings` cannot reach these.
     """
     for looks in range(LOOKS, 0, -1):
         seen: _Seen = yield _look(base, job_id)
