@@ -22,8 +22,8 @@ class Node:
 
 
 def in_order(nodes: Mapping[str, Node]) -> list[Node]:
-    """Return the jobs so that each stands behind its upstreams, otherwise in the order in which they were
-    added. Raises Invalid, which names a cycle.
+    """Return the jobs so that each is behind its upstreams, otherwise in the order of `nodes`. Raises Invalid, which
+    names a cycle.
     """
     ordered: list[Node] = []
     done: set[str] = set()
@@ -50,8 +50,8 @@ def _cycle(path: Sequence[str], step: str) -> str:
 
 
 def calls(nodes: Mapping[str, Node]) -> list[list[Linked]]:
-    """Split a graph into the jobs of each call: up to 200 jobs, 500 edges and 512 KiB. Raises Invalid for a
-    cycle.
+    """Split a graph into the jobs of each call: up to 200 jobs, 500 edges and 512 KiB. Raises Invalid for a cycle, or
+    too many upstreams outside.
     """
     ordered = in_order(nodes)
     wide = {node.job.id for node in ordered if len(node.after) > WIDE}
@@ -60,7 +60,8 @@ def calls(nodes: Mapping[str, Node]) -> list[list[Linked]]:
         outside = [one for one in new[name].after if one not in nodes]
         if len(outside) > WIDE:
             raise Invalid(
-                f"job {name} waits for {len(outside)} jobs outside of the workflow: at most {WIDE} are allowed"
+                f"job {name} waits for {len(outside)} jobs outside of the workflow: at most {WIDE} are allowed: "
+                "let jobs of the workflow wait for some of them each, and this one for these"
             )
         for one in new[name].after:
             if one in nodes:

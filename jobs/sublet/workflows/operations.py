@@ -1,4 +1,4 @@
-"""The operations on workflows, as plans: generators that yield calls to Redis."""
+"""Operations on workflows, as plans: generators that yield calls to Redis."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def store(operations: SubmitOperations, workflow_id: str, nodes: Mapping[str, No
     """Store a workflow: all of its jobs, or none. Raises Invalid, Refused, Unavailable, Unconfirmed.
 
     A graph that needs several calls is stored while the workflow is open; none of its jobs starts before the last
-    call. If one fails, the workflow is cancelled.
+    call. If a later call fails, the workflow is cancelled.
     """
     base = _check(operations, workflow_id, nodes)
     steps = graph.calls(nodes)
@@ -47,7 +47,7 @@ def store(operations: SubmitOperations, workflow_id: str, nodes: Mapping[str, No
 
 
 def _check(operations: SubmitOperations, workflow_id: str, nodes: Mapping[str, Node]) -> str:
-    """Return the base of all jobs. Raises Invalid if they are in several partitions, or one is too large."""
+    """Return the base of all jobs. Raises Invalid if there are several, or a job is too large."""
     partition = keys.partition_of_id(workflow_id)
     for job_id, node in nodes.items():
         others = [one for one in (job_id, *node.after, *node.into) if keys.partition_of_id(one) != partition]

@@ -1,4 +1,4 @@
-"""The verb of workflows, and reads of its data."""
+"""The verb of workflows, and their result."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class WorkflowResult(NamedTuple):
 
     @classmethod
     def of(cls, counts: bytes) -> "WorkflowResult":
-        """Make it of the reply of `watch`: three numbers."""
+        """Parse the three numbers in the reply of `watch`."""
         return cls(*map(int, counts.split()))
 
 
@@ -41,10 +41,10 @@ class Linked(NamedTuple):
 def workflow(
     base: str, workflow_id: str, how: str, jobs: Sequence[Linked] = ()
 ) -> Call[list[Submitted] | str]:
-    """Store up to 200 jobs with up to 500 edges, all or none, as members of a workflow (none with an empty id).
+    """Store up to 200 jobs with up to 500 edges, all or none, as members of a workflow (with an empty id: of none).
 
     `how`: `open` (more calls follow), `seal` (the workflow is whole) or `cancel`. Returns per job whether it is
-    new, or the refusal as text.
+    new, or one refusal as text.
     """
 
     def read(reply: list[bytes]) -> list[Submitted] | str:
