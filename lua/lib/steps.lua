@@ -7,7 +7,8 @@ local KINDS = {sleep = true, signal = true}
 local function step_fault(name, value)
   if not is_name(name) then return 'step or signal ' .. string.sub(tostring(name), 1, 40) .. ': use 1 to 128 of ' .. NAME end
   if #value > STEP_MAX then
-    return 'step or signal ' .. name .. ' has ' .. #value .. ' bytes; it may have ' .. STEP_MAX .. ': store the data elsewhere, its address here'
+    return 'step or signal ' .. name .. ' has ' .. #value .. ' bytes; it may have ' .. STEP_MAX
+      .. ': store the data elsewhere, its address here'
   end
 end
 

@@ -155,9 +155,9 @@ async def endings(context: TrialContext) -> None:
         )
         ending = context.about(job_id, "release", "fail", "complete")[0]
         if ending.verb != "release" or "unknown_task" not in ending.args:
+            words = ", ".join(word[:40] for word in ending.args[2:])
             raise RuleBroken(
-                f"a job with an unknown task was ended with {ending.verb}({', '.join(word[:40] for word in ending.args[2:])}): "
-                "release it with the code unknown_task"
+                f"{ending.verb}({words}) ended a job with an unknown task: release it with the code unknown_task"
             )
 
 
