@@ -273,6 +273,8 @@ def test_frozen_time_is_not_script_time(tmp_path):
     server = Server(tmp_path / "server", **{"slowlog-log-slower-than": 0})
     try:
         server.client.eval(script("init").text, 1, "{x:0}", "1")
+        assert longest_script(server.client) == ScriptTime(), "compiling it may take longer"
+        server.client.evalsha(script("init").sha, 1, "{x:0}", "1")
         server.freeze()
         held = server.longest_script()
         server.thaw()
