@@ -52,6 +52,18 @@ def test_an_approval_that_does_not_come_fails_the_attempt():
         assert codes[:3] == ["suspended", "suspended", "TimeoutError"]
 
 
+@app.task
+async def without_limit(ctx: Context) -> object:
+    return await ctx.wait_for("approval")
+
+
+def test_a_wait_without_a_limit_has_no_moment():
+    with Sandbox(app, now=NOW) as sandbox:
+        without_limit.submit_sync()
+        done = sandbox.drain_sync()
+        assert (done.suspended, done.scheduled, done.next_at) == (1, 1, None)
+
+
 async def test_a_stand_in_has_no_steps():
     with pytest.raises(Invalid, match="this context has no steps: run the task with a worker, or in"):
         await on_loop(StandIn())

@@ -14,6 +14,8 @@ from sublet.worker.summary import Summary
 from sublet.worker.worker import Worker
 
 ROUNDS = 10_000
+NEVER = 99_999_999_999_999
+"""The moment (ms) of a job that waits for a signal or other jobs, without a limit."""
 QUEUES = 32
 
 
@@ -34,9 +36,7 @@ class Drained(Summary):
     running: int = 0
     """Jobs whose lease has not ended: their worker died, or is not the sandbox's."""
     next_at: datetime | None = None
-    """When the next scheduled job is due, or a lease ends; in the year 5138 if all wait without a limit; None
-    without such jobs.
-    """
+    """When the next scheduled job is due, or a lease ends; None if no job waits for a moment."""
 
 
 class Drain:
@@ -92,7 +92,8 @@ class Drain:
         raw = store.transport.client
         for base in store.operations.bases:
             for name in ("scheduled", "running"):
-                heads += [score for _, score in raw.zrange(keys.structure(base, name), 0, 0, withscores=True)]
+                first = raw.zrange(keys.structure(base, name), 0, 0, withscores=True)
+                heads += [score for _, score in first if score < NEVER]
         return moment(min(heads)) if heads else None
 
     def report(self) -> Drained:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from sublet.errors import Invalid
 from sublet.scaling.invokers.thread_call import run_in_thread
 
-TARGET_MAX = 2048
+TARGET_MAX = 1024
 LOOKUPS = 16
 
 _NAME = re.compile(r"(?=.{1,253}\.?$)(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
