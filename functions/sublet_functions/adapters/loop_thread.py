@@ -143,8 +143,8 @@ class LoopThread:
         self.rounds += 1
 
     def check_ending(self) -> bool:
-        """Return whether the server is stopping; if so, answer waiting requests and end workers. Raises
-        LoopUnresponsive.
+        """Return whether the server is stopping; if so, begin to answer waiting requests and to end workers. Raises
+        LoopUnresponsive if the loop has ended.
         """
         ending = self._is_ending()
         if ending:

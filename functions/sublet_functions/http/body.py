@@ -255,7 +255,9 @@ def is_event(headers: Mapping[str, str]) -> bool:
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Return a request's body. Raises Problem if it is compressed or too large."""
+    """Return a request's body. Raises Problem if it is compressed, too large, too slow or cut off, or if too many large
+    ones wait.
+    """
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem("unsupported-media-type", "Content-Encoding: send the body uncompressed")
     raw = await request.read(most) if request.read else request.body
@@ -267,7 +269,7 @@ async def read_body(request: Request, most: int) -> bytes:
 async def parse_body(request: Request, model: type[M], most: int) -> M:
     """Read and parse a request's body. An empty one, of any media type, is `{}`.
 
-    Raises Problem for a body that is too large, of another media type, not JSON, or invalid.
+    Raises Problem as `read_body`, and for another media type, or a body that is not JSON or invalid.
     """
     raw = await read_body(request, most)
     if raw:

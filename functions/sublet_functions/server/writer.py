@@ -22,7 +22,7 @@ _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 def encode_head(response: Response, *, keep: bool, length: int | None = None, chunked: bool = False) -> bytes:
     """Encode status line and headers as bytes. `length`: bytes of the body, if known. Raises ValueError for a
-    line break in them.
+    line break or NUL in them.
     """
     lines = [
         f"HTTP/1.1 {response.status} {_PHRASES.get(response.status, '')}",
@@ -94,7 +94,9 @@ class ResponseWriter:
             transport.set_write_buffer_limits()
 
     async def stream(self, response: Response, shutdown: StreamShutdown, *, chunked: bool) -> None:
-        """Send a body's pieces until it ends or `shutdown` stops it. Raises OSError as `write` does."""
+        """Send a body's pieces until it ends or `shutdown` stops it; close the response. `chunked`: with HTTP's chunked
+        encoding. Raises OSError as `write` does.
+        """
         assert not isinstance(response.body, bytes)
         end = asyncio.timeout(0 if shutdown.stopped else None)
         try:

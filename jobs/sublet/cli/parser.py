@@ -125,7 +125,7 @@ class Command(NamedTuple):
     """The function to run, as GROUP.MODULE:FUNCTION in `sublet.cli`. It is imported when the command runs."""
     details: str = ""
     extras: tuple[str, ...] = ()
-    """Optional dependency groups of pyproject.toml that the command needs."""
+    """The extras of the package that the command needs."""
     passes_arguments: bool = False
     """Whether the arguments are for another program (pytest) and not parsed here."""
     verbs: tuple[Any, ...] = ()

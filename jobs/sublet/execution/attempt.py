@@ -264,6 +264,6 @@ def _words(error: BaseException) -> tuple[str, str]:
 
 
 def put_back(notes: Sequence[tuple[Attempt, Note]]) -> None:
-    """Keep the notes of these attempts, which could not be sent."""
+    """Put back notes that could not be sent, to send them later; newer ones win."""
     for attempt, note in notes:
         attempt.put_back(note)

@@ -69,8 +69,9 @@ class JobSource(Protocol):
         ...
 
     async def step(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-        """Keep steps (name → value) of a running job; return those of them that were kept before, which stay.
-        Without steps, return all kept ones. Raises LeaseLost, NotFound, StepsFull, Invalid, Unavailable.
+        """Keep up to 100 steps (name → value) of a running job. A new one replaces a signal of its name, and gives
+        the job all its tries again. Return those that were kept before, which stay; without steps all kept ones,
+        and signals and sleeps. Raises LeaseLost, NotFound, StepsFull, Invalid, TooMany, Unavailable.
         """
         ...
 

@@ -12,7 +12,7 @@ def chaos(args: Namespace) -> int:
     """Run or list the chaos scenarios. Return 1 if a promise was broken or none ran. Raises Invalid."""
     if not is_checkout():
         raise Invalid(
-            "the chaos suite is in the source checkout, not in the installed package: clone Sublet with git, and run the command there"
+            "the chaos suite is in the source checkout, not in the installed package: clone Sublet with git, and run `python3 -m jobs chaos` in the clone"
         )
     # the current folder may have its own package `tests`
     sys.path[:] = [str(CHECKOUT), *(entry for entry in sys.path if Path(entry).resolve() != Path.cwd())]

@@ -34,7 +34,7 @@ def test(args: Namespace) -> NoReturn:
     """
     if not is_checkout():
         raise Invalid(
-            "the tests are in the source checkout, not in the installed package: clone Sublet with git, and run the command there"
+            "the tests are in the source checkout, not in the installed package: clone Sublet with git, and run `python3 -m jobs test` in the clone"
         )
     env = {
         name: value

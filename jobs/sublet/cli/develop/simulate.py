@@ -16,7 +16,7 @@ def simulate(args: Namespace) -> NoReturn:
     """
     if not is_checkout():
         raise Invalid(
-            "the simulation is in the source checkout, not in the installed package: clone Sublet with git, and run the command there"
+            "the simulation is in the source checkout, not in the installed package: clone Sublet with git, and run `python3 -m jobs simulate` in the clone"
         )
     if args.exhaustive and (args.seed is not None or args.seconds is not None):
         raise Invalid("--exhaustive tries every order of calls: leave --seed and --for out")

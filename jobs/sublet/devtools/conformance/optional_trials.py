@@ -152,7 +152,9 @@ async def waiters(context: TrialContext) -> None:
             printed = (waiter.said().splitlines() or [""])[-1]
             result = await context.raw("HGET", keys.job(context.base, job_id), "result")
             if good and _json(printed) != json.loads(result):
-                raise RuleBroken(f"`wait` printed {printed[:80]!r}, and the result is {result!r}")
+                raise RuleBroken(
+                    f"the last line of `wait` must be the result {result!r} as JSON; it is {printed[:80]!r}"
+                )
         missing = await context.start(["wait", f"0-{secrets.token_hex(12)}"])
         if not await missing.wait(2 * PROMPT):
             raise RuleBroken("`wait` of a job that does not exist should exit with another code than 0")

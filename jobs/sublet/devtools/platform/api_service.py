@@ -133,7 +133,7 @@ def environment(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def where(redis_url: str, namespace: str) -> list[str]:
-    """Return the flags for server and namespace. A URL with a password is left out: other users can read
+    """Return the flags for server and namespace. A URL with a user, password or options is left out: other users can read
     command lines.
     """
     url = ["--redis-url", redis_url] if has_no_secret(redis_url) else []
@@ -141,7 +141,7 @@ def where(redis_url: str, namespace: str) -> list[str]:
 
 
 def has_no_secret(redis_url: str) -> bool:
-    """Whether a URL contains no password."""
+    """Whether a URL has no user, password or options: these may be secret."""
     return Settings(redis_url=redis_url).shown_url == redis_url
 
 

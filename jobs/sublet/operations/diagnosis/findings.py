@@ -24,7 +24,7 @@ class Node(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What was read of a namespace and one of its servers; None: not read."""
+    """What was read of a namespace and one of its servers; None, or 0 where there is no None: not read."""
 
     settings: Settings
     now: datetime
@@ -51,7 +51,7 @@ class Facts(NamedTuple):
     """Dead and cancelled jobs deleted before their retention passed: there were too many."""
     results_deleted_early: int | None = 0
     missing: int = 0
-    """How many unfinished jobs were found missing since the backlogs were last counted."""
+    """How many unfinished jobs were found deleted since `doctor --repair` last counted the jobs."""
     denied: bool = False
     """Whether this Redis user may not read some of the facts."""
     starved: tuple[str, ...] = ()
