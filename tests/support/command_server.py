@@ -3,7 +3,7 @@
 A start of Python that imports redis, pydantic and the command line takes ten times the CPU of most commands.
 `command_client.py` takes the place of `python -m sublet`: it sends its arguments, environment, folder and
 standard streams, and ends as the command ends. A command is a process of its own, with real streams, signals
-and exit codes; it is killed when its client is. Starts themselves are tested with real ones.
+and exit codes.
 """
 
 import array

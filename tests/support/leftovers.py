@@ -1,10 +1,9 @@
 """No test leaves a process behind. Every process that a run starts inherits a mark of that run; at the end of
 the run none may have it.
 
-A plugin for pytest. A process that is found is named and ended, and the run fails. Only processes of this run
-count: others may run beside it, and a run inside a test (as those of the mutants) has its own mark as well as
-the outer one. Where a run is spread over workers (tests/support/parallel_runs.py), each worker looks for its
-own processes, and the controller for those of a dead worker.
+A plugin for pytest. A process that is found is named and ended, and the run fails. A run inside a test has its
+own mark as well as the outer one. In a parallel run each worker looks for its own processes, and the controller
+for those of a dead worker.
 """
 
 import contextlib

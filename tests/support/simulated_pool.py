@@ -5,9 +5,8 @@ Producers, ticks, the invoker and its workers are simulated; the loads are those
 `tests/support/pool_loads.py`. The same runs are checked by `tests/scaling/test_scaling.py` and drawn by
 `bench/scaling.py`.
 
-An invoked worker arrives after a cold start, or not at all. It runs `slots` jobs at a time, sends a heartbeat
-every 5 s, lingers, asks to leave, and may be killed at any moment. A producer summons at most every 50 ms, as
-`Summoner.nudge` does.
+An invoked worker arrives after a cold start, or not at all. It sends a heartbeat every 5 s, and may be killed at
+any moment. A producer summons at most every 50 ms, as `Summoner.nudge` does.
 """
 
 import heapq
