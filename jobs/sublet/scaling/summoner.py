@@ -1,7 +1,7 @@
 """Summon and invoke the workers that pools are owed: after a submit, in a tick, and at a worker's end.
 
-The script `summon` decides in Redis, so two callers never get the same summons. Summoning must not delay or
-fail a submit: after a failed invocation the summons expires, and the worker is owed again.
+The script `summon` decides in Redis, so two callers never get the same summons. After a failed invocation the summons expires,
+and the worker is owed again.
 """
 
 import asyncio

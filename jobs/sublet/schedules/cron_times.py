@@ -4,8 +4,6 @@ The rules are those of Debian's cron: a *fixed* line, whose minutes and hours ha
 time that it names: a skipped one right after the gap, a repeated one the first time. Any other line skips the skipped
 hour and fires again in the repeated one.
 
-The search is our own: that of `cronsim` depends on its start where clocks move by half an hour.
-
 A moment is whole seconds since 1970; a *wall* time is the local time, counted in the same way.
 """
 

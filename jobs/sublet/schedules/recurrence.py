@@ -1,4 +1,4 @@
-"""Compute a schedule's occurrences: arithmetic, without a clock and without I/O.
+"""Compute a schedule's occurrences. Without a clock, without I/O.
 
 An *occurrence* is a moment that the recurrence names, in ms since 1970. Its job's id contains it, so that
 several callers fire it once. With jitter it is *due* a little later, always before the next one.

@@ -1,7 +1,8 @@
 """Decide whether a worker that registered from this machine is certainly gone.
 
 It is gone if it ran under the same kernel (boot id) and pid namespace, and its pid is free or belongs to a process that
-started at another time. If that cannot be known (no /proc, clones of one snapshot, a hidden process), it is not.
+started at another time. If that cannot be known (clones of one snapshot,
+a hidden process), it is not.
 """
 
 import os

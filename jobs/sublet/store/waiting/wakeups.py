@@ -5,7 +5,7 @@ goes to the longest waiting claim; if that leaves, to the next or back to Redis.
 of a single waiter is sent behind the BLPOP (`ClaimAhead`).
 
 At least every 2 s one waiter per partition, and one per pattern, claims for all, and up to three reads per 500 queues
-find those whose wake-up was lost. Of more than 32 queues, `Discovery` finds them.
+find jobs whose wake-up was lost.
 """
 
 import asyncio

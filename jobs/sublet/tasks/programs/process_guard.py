@@ -1,8 +1,7 @@
 """Kills the process groups of a worker's programs and child processes when the worker itself is killed.
 
 The kernel's death signal reaches a child, but not the child's own children. So a guard process reads a pipe from the
-worker; when it closes, the guard kills the watched groups. Not covered: a process that leaves its group (`setsid`), and
-a worker whose guard was killed after the last `check`.
+worker; when it closes, the guard kills the watched groups. Not covered: a process that leaves its group.
 """
 
 import asyncio
