@@ -1,9 +1,12 @@
 """The page follows a server that changes, stops, comes back, or asks for a token."""
 
 import re
+import signal
 
 import pytest
 
+from sublet_functions.dashboard.files import static_files
+from sublet_functions.handlers.events import KEEP_ALIVE
 from tests.support.dashboard_jobs import Stock
 from tests.support.dashboard_pages import go, read, until_true
 from tests.support.http_server import serve_process
@@ -29,6 +32,58 @@ def test_a_stopped_server_greys_the_page_and_the_next_one_takes_over(visit, sett
         page.wait_for_selector(".mark.live")
         page.wait_for_selector("main:not(.stale)")
         page.get_by_role("link", name="after").wait_for()
+
+
+def faked(page, url, view):
+    page.goto("about:blank")
+    page.clock.install()
+    page.goto(f"{url}/ui/{view}")
+
+
+def seconds_until(page, mark, most):
+    """Move the page's clock, `most` times by a second, until it has a mark."""
+    began = page.evaluate("Date.now()")
+    for _ in range(most):
+        if page.locator(f".mark.{mark}").count():
+            break
+        page.clock.run_for(1000)
+    page.wait_for_selector(f".mark.{mark}", timeout=2000)
+    return (page.evaluate("Date.now()") - began) / 1000
+
+
+def test_a_frozen_server_makes_the_page_stale_until_it_goes_on(visit, settings):
+    with serve_process(settings) as server:
+        page = visit(server.url, "/nonsense")
+        faked(page, server.url, "nonsense")  # it reads nothing but the stream
+        page.wait_for_selector(".mark.live")
+        server.signal(signal.SIGSTOP)  # its connections stay open
+        assert 15 <= seconds_until(page, "stale", 24) <= 30
+        page.wait_for_selector("main.stale")
+        server.signal(signal.SIGCONT)
+        page.wait_for_selector(".mark.live")
+        page.get_by_role("link", name="Queues").click()
+        page.get_by_text("No queues yet.").wait_for()
+        Stock(server.url).submit("t", "after-the-frost")
+        page.wait_for_selector("tr[data-key=after-the-frost]")
+
+
+def test_a_server_that_only_has_no_events_is_not_called_frozen():
+    (silence,) = re.findall(r"const SILENCE = ([\d_]+);", static_files()["live.js"].body.decode())
+    assert int(silence) >= 2000 * KEEP_ALIVE
+
+
+def test_a_page_polls_where_a_gateway_holds_the_stream_back(visit, site):
+    page = visit(site.url, "/nonsense", ready=False)
+
+    def answer(route):
+        if "text/event-stream" not in route.request.headers["accept"]:
+            route.continue_()
+
+    page.route("**/events*", answer)
+    faked(page, site.url, "queues")
+    seconds_until(page, "polling", 90)
+    site.stock.submit("t", "held-back")
+    page.wait_for_selector("tr[data-key=held-back]")
 
 
 def test_a_token_is_asked_for_once_kept_in_the_tab_and_forgotten(visit, settings):

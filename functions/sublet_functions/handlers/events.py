@@ -27,7 +27,7 @@ STREAM_PAGE = 100
 """Most events that a stream reads at once, and keeps for a slow client."""
 STREAM_SECONDS = 300.0
 """After so many seconds a stream ends; the client connects again and continues."""
-KEEP_ALIVE = 15.0
+KEEP_ALIVE = 10.0
 """After so many seconds without an event, a stream sends its position."""
 RETRY_MS = 2000
 RETRY_SECONDS = 1.0

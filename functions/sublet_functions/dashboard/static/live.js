@@ -8,6 +8,8 @@ import { COSTLY, SOON, calmed, changed, heard, isExact } from "./sharing.js";
 const RETRY_FIRST = 1000;
 const RETRY_MOST = 8000;
 const POLL = 5000;
+/** Milliseconds without a byte after which a request is given up, for the server may be frozen: two of its keep-alives. */
+const SILENCE = 20_000;
 /** A stream that ends sooner was not a stream: the platform sends whole responses only. */
 const SHORTEST = 3000;
 /** Milliseconds after which a stream that was refused is tried again: the server may only have been busy. */
@@ -38,7 +40,7 @@ export class Live {
     this.mark = "connecting";
     this.heardAt = Date.now();
     this.position = "";
-    /** How many streams in a row ended at once. */
+    /** How many streams in a row ended at once, or never began. */
     this.shortStreams = 0;
     /** When a stream may be tried. */
     this.streamAt = 0;
@@ -50,6 +52,8 @@ export class Live {
     this.untoldSince = 0;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.telling = undefined;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.silence = undefined;
     /** @type {AbortController | null} */
     this.aborter = null;
     this.wake = () => {};
@@ -93,8 +97,10 @@ export class Live {
     let isFirst = true;
     this.isOpen = true;
     for (;;) {
+      this.watch(!isFirst);
       const { done, value } = await reader.read().catch(() => ({ done: true, value: "" }));
       if (done) {
+        clearTimeout(this.silence);
         this.isOpen = false;
         if (!signal.aborted) this.shortStreams = Date.now() - begun < SHORTEST ? this.shortStreams + 1 : 0;
         return;
@@ -132,12 +138,28 @@ export class Live {
   async open(signal, accept, query) {
     const headers = new Headers({ Accept: accept, "Sublet-Shared": GATHER });
     if (this.position && accept !== "application/json") headers.set("Last-Event-ID", this.position);
-    const response = await request(urlOf("events", query), { signal, headers });
+    this.watch(false);
+    const response = await request(urlOf("events", query), { signal, headers }).finally(() => clearTimeout(this.silence));
     if (response.ok) return response;
     const problem = await problemOf(response);
     if (response.status === 422 || response.status === 400) this.position = "";
     this.setMark("polling");
     throw problem;
+  }
+
+  /**
+   * Give the present request up if nothing arrives: the page is stale, unless the server has answered others.
+   * @param {boolean} hasBegun whether it is a stream with data
+   */
+  watch(hasBegun) {
+    clearTimeout(this.silence);
+    this.silence = setTimeout(() => {
+      const isStale = Date.now() - this.heardAt > SILENCE - 1000;
+      if (!hasBegun && (this.isOpen || !isStale)) this.shortStreams += 1; // a gateway may hold it back
+      if (isStale) this.failed();
+      else if (hasBegun) this.setMark("connecting");
+      this.aborter?.abort();
+    }, SILENCE);
   }
 
   /** @param {string[]} blocks */
