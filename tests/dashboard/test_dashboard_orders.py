@@ -67,7 +67,46 @@ def test_jobs_that_a_worker_claims_meanwhile_are_counted_as_such(visit, site):
 
     page.route("**/jobs/cancel", answer)
     box.get_by_role("button", name="Purge 3").click()
-    box.get_by_text("2 jobs cancelled, 1 claimed or changed meanwhile.").wait_for()
+    box.get_by_text("2 of 3 jobs cancelled, 1 had changed meanwhile.").wait_for()
+
+
+def test_jobs_that_left_the_filter_after_the_count_are_counted_as_changed(visit, site):
+    first, *_ = [site.stock.dead("t", "fewer", "Boom", "words") for _ in range(3)]
+    page = visit(site.url, "/failures?queue=fewer")
+    page.get_by_role("button", name="Retry 3").click()
+    box = page.get_by_role("dialog")
+    box.get_by_text("3 jobs found.").wait_for()
+    site.stock.ask("POST", f"/jobs/{first}/retry")
+    box.get_by_role("button", name="Retry 3").click()
+    box.get_by_text("2 of 3 jobs queued again, 1 had changed meanwhile.").wait_for()
+
+
+@pytest.mark.parametrize("by", ["Stop", "Escape"])
+def test_an_order_that_is_stopped_says_what_was_done(visit, site, by):
+    queue, held = f"halted-{by}", []
+    waiting(site, queue, 450)
+    page = visit(site.url, "/queues")
+    row_of(page, queue).get_by_role("button", name=f"Purge 450: {queue}").click()
+    box = page.get_by_role("dialog")
+    box.get_by_text("450 jobs found.").wait_for()
+    page.route("**/jobs/cancel", lambda route: held.append(route), times=1)
+    box.get_by_role("button", name="Purge 450").click()
+    while not held:
+        page.wait_for_timeout(20)
+    if by == "Stop":
+        box.get_by_role("button", name="Stop").click()
+        box.get_by_role("button", name="Stopping…").wait_for()
+    else:
+        page.keyboard.press("Escape")
+    held[0].continue_()
+    if by == "Stop":
+        box = page.get_by_role("dialog", name="Purge: stopped")
+        box.get_by_text("200 of 450 jobs cancelled.").wait_for()
+        box.get_by_role("button", name="Close").click()
+        box.wait_for(state="detached")
+    else:
+        page.get_by_text("Purge: 200 of 450 jobs cancelled.").wait_for()
+    assert site.stock.ask("GET", f"/queues/{queue}")["queued"] == 250
 
 
 @pytest.mark.parametrize("n", [10, 450])

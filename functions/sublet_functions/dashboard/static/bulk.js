@@ -2,7 +2,7 @@
 import { ApiError, call } from "./api.js";
 import { h } from "./dom.js";
 import { count, plural } from "./format.js";
-import { button, dialog } from "./widgets.js";
+import { button, dialog, toast } from "./widgets.js";
 
 /** @typedef {{state?: string, queue?: string, task?: string, code?: string, message?: string}} JobFilter */
 
@@ -27,18 +27,29 @@ export async function orderAll(name, filter, about, page, counted) {
     const bar = h("progress", { value: 0, max: 1, "aria-label": `Jobs ${words.done}`, class: "full", hidden: true });
     const status = h("p", { role: "status" }, "Counting…");
     const problem = h("p", { class: "note error", role: "alert", hidden: true });
-    const leave = button("Keep as it is", () => close(null), { class: "quiet" });
+    let isRunning = false;
+    let isStopped = false;
+    const stop = () => {
+      isStopped = true;
+      leave.textContent = "Stopping…";
+    };
+    const leave = button("Keep as it is", () => (isRunning ? stop() : close(null)), { class: "quiet" });
     const begin = /** @type {HTMLButtonElement} */ (button(words.label, () => void run(), { class: words.class, disabled: true }));
     const again = /** @type {HTMLButtonElement} */ (button("Count again", () => void measure().catch(failed), { hidden: true }));
-    const total = { found: 0, at: "" };
+    const total = { found: 0, at: "", isExact: true };
     const send = (/** @type {Record<string, any>} */ more) => call("POST", `jobs/${words.verb}`, { body: { filter, ...more } });
     const outcome = { done: 0, changed: 0, refused: 0 };
     const title = (/** @type {string} */ text) => begin.closest("dialog")?.querySelector("h2")?.replaceChildren(text);
     const sum = () => outcome.done + outcome.changed + outcome.refused;
-    const show = () => {
+    /** @param {boolean} isOver whether all jobs that are left were found */
+    const show = (isOver) => {
+      if (isOver && !total.isExact) total.found = sum(); // later jobs were counted, too
+      bar.setAttribute("max", String(total.found));
       bar.setAttribute("value", String(sum()));
       const { done, changed, refused } = outcome;
-      status.textContent = [`${plural(done, "job")} ${words.done}`, changed ? `${count(changed)} claimed or changed meanwhile` : "", refused ? `${count(refused)} refused` : ""].filter(Boolean).join(", ") + ".";
+      const gone = changed + (isOver ? Math.max(0, total.found - sum()) : 0);
+      const jobs = done < total.found ? `${count(done)} of ${plural(total.found, "job")}` : plural(done, "job");
+      status.textContent = [`${jobs} ${words.done}`, gone ? `${count(gone)} had changed meanwhile` : "", refused ? `${count(refused)} refused` : ""].filter(Boolean).join(", ") + ".";
     };
     /** Show why nothing goes on, and offer to count again. @param {unknown} error */
     const failed = (error) => {
@@ -54,8 +65,10 @@ export async function orderAll(name, filter, about, page, counted) {
       let answer = await send({ dry_run: true });
       total.at = answer.counted_at;
       total.found = answer.found;
+      total.isExact = true;
       if (counted && answer.cursor) {
         total.found = await counted();
+        total.isExact = false;
         answer.cursor = null;
       }
       while (answer.cursor && begin.isConnected) {
@@ -69,19 +82,20 @@ export async function orderAll(name, filter, about, page, counted) {
       (total.found ? begin : leave).focus();
     };
     const run = async () => {
+      isRunning = true;
+      problem.textContent = "";
       leave.textContent = "Stop";
       title(`${words.label}…`);
       begin.hidden = true;
       bar.hidden = false;
-      bar.setAttribute("max", String(total.found));
       let cursor = null;
       try {
         do {
           const answer = await send({ cursor, expected: total.found, counted_at: total.at });
           for (const { status: code, type = "" } of answer.jobs) outcome[code < 300 ? "done" : type.endsWith(":changed") ? "changed" : "refused"] += 1;
           cursor = answer.cursor;
-          show();
-        } while (cursor && begin.isConnected);
+          show(!cursor);
+        } while (cursor && begin.isConnected && !isStopped);
         title(`${words.label}: ${cursor ? "stopped" : "done"}`);
       } catch (error) {
         failed(error);
@@ -89,6 +103,8 @@ export async function orderAll(name, filter, about, page, counted) {
         again.hidden = sum() > 0; // an order is given once
         bar.hidden = sum() === 0;
       }
+      isRunning = false;
+      if (!begin.isConnected) toast(`${words.label}: ${[sum() ? status.textContent : "", problem.textContent].filter(Boolean).join(" ")}`, problem.hidden ? "good" : "bad"); // closed by Escape
       leave.textContent = "Close";
       (again.hidden ? leave : again).focus();
       page.reload(true);
