@@ -1,7 +1,7 @@
 /** One job: its life as a waterfall, each attempt, and its data. */
 import { call, enc, now, seenAt, seesPayloads } from "./api.js";
 import { h } from "./dom.js";
-import { bytes, clock, count, duration } from "./format.js";
+import { bytes, clock, count, duration, plural } from "./format.js";
 import { progress } from "./jobs-view.js";
 import { jobOrders } from "./orders.js";
 import { link } from "./router.js";
@@ -9,6 +9,11 @@ import { badge, countdown, data, empty, facts, groupLink, icon, isOutdated, isOv
 
 /** @typedef {any} Job */
 /** @typedef {{name: string, kind: string, from: number, to: number, worker: string, note: string}} Span */
+
+/** Codes of attempts that ended without a failure, and the state that the job then had. */
+const NEUTRAL = new Map([["released", "queued"], ["suspended", "scheduled"]]);
+/** Most kept steps that are shown. */
+const STEPS = 100;
 
 /**
  * @param {import("./router.js").Place} place
@@ -53,14 +58,59 @@ function render(job, page, seen) {
     h("div", { class: "title" }, h("h1", { id: "title" }, job.task), badge(job.state), isLost ? badge("warning", "lease ended") : null, job.cancel_requested_at && job.state === "running" ? badge("cancelled", "cancel asked") : null),
     h("p", { class: "subtitle" }, h("code", null, job.id)),
     h("div", { class: "row orders" }, jobOrders(job, page)),
-    job.state === "dead" && job.last_error ? h("div", { class: "note error" }, icon("dead"), h("p", null, h("code", { class: "code" }, job.last_error.code), " ", job.last_error.message)) : null,
+    ["dead", "cancelled"].includes(job.state) && job.last_error ? h("div", { class: "note error" }, icon(job.state), h("p", null, h("code", { class: "code" }, job.last_error.code), " ", job.last_error.message)) : null,
     isLost ? h("div", { class: "note" }, icon("warning"), h("p", null, "No heartbeat arrived before the lease ended: the worker has died, or cannot be reached. The next claim of this queue, or a tick, gives the job to another worker.")) : null,
     job.waits_for ? h("div", { class: "note" }, icon("held"), h("p", null, "It waits: ", waitsFor(job), ".")) : null,
+    job.awaits ? h("div", { class: "note" }, icon("held"), h("p", null, awaited(job))) : null,
     panel("Facts", about(job, seen)),
     panel("Life", waterfall(job, isLost)),
     panel("Attempts", attempts(job, page)),
+    job.steps.length ? panel("Kept steps", steps(job)) : null,
     h("div", { class: "columns" }, panel("Payload", job.payload === null && seesPayloads() ? h("p", { class: "faint" }, "Deleted after completion.") : data(job.payload, `${job.id} payload`, paint, "Payload")), result, job.checkpoint === null ? null : panel("Checkpoint", data(job.checkpoint, `${job.id} checkpoint`, paint, "Checkpoint"))),
   ];
+}
+
+/**
+ * The kind and the name or number of what a scheduled job waits for: `signal NAME`, `sleep NAME`, `upstream N` or `retry ID`.
+ * @param {Job} job
+ */
+const awaits = (job) => /** @type {[string, string]} */ ((job.awaits ?? "").split(" ", 2));
+
+/**
+ * What a scheduled job waits for, in words.
+ * @param {Job} job
+ */
+function waiting(job) {
+  const [kind, what] = awaits(job);
+  if (kind === "signal") return `waits for signal ${what}`;
+  if (kind === "upstream") return `waits for ${plural(Number(what), "job")}`;
+  if (kind === "retry") return "held: waits for a retry";
+  return kind === "sleep" ? `sleeps: ${what}` : "waits for its time";
+}
+
+/** @param {Job} job */
+function awaited(job) {
+  const [kind, what] = awaits(job);
+  const until = job.due_at ? [" until ", moment(job.due_at, { exact: true })] : null;
+  return kind === "retry" ? ["It is held: waits for the retry of ", h("a", { href: link("jobs", what) }, h("code", null, what)), until, "."] : [`It ${waiting(job)}`, until, "."];
+}
+
+/**
+ * What happens to a scheduled job at the time it has.
+ * @param {Job} job
+ */
+function dueLabel(job) {
+  const [kind] = awaits(job);
+  if (kind === "signal") return "Times out";
+  return kind === "upstream" || kind === "retry" ? "Gives up" : "Due";
+}
+
+/** @param {Job} job */
+function steps({ steps: all }) {
+  const last = all.slice(-STEPS);
+  const rows = last.map((/** @type {any} */ one) => h("tr", { key: one.name }, h("th", { scope: "row" }, one.name), h("td", null, one.kind), h("td", { class: "number" }, bytes(one.bytes)), h("td", { class: "when" }, moment(one.kept_at, { exact: true }))));
+  const more = all.length > STEPS ? h("p", { class: "faint" }, `The last ${STEPS} of ${count(all.length)}.`) : null;
+  return [table("Kept steps", ["Step", "Kind", { label: "Size", class: "number" }, "Kept"], rows), more];
 }
 
 /**
@@ -79,7 +129,7 @@ function about(job, seen) {
     ["Queue", queueLink(job.queue)],
     ["Tries", `${job.max_attempts - job.tries_left} of ${job.max_attempts} used, ${job.attempt ? `claimed ${job.attempt === 1 ? "once" : `${count(job.attempt)} times`}` : "not yet claimed"}`],
     ["Submitted", moment(job.submitted_at, { exact: true })],
-    ["Due", job.due_at && moment(job.due_at, { exact: true })],
+    [dueLabel(job), job.due_at && moment(job.due_at, { exact: true })],
     ["Ended", job.finished_at && moment(job.finished_at, { exact: true })],
     ["Worker", lastWorker(job) && h("a", { href: job.worker ? link("workers") : link("jobs", "", { worker: lastWorker(job) }) }, lastWorker(job))],
     ["Lease", job.lease_expires_at && countdown(job.lease_expires_at, seen)],
@@ -113,7 +163,7 @@ export function spans(job, isLost) {
   for (const one of job.attempts) {
     const isNext = !out.length || one.number === 1;
     wait(ms(one.claimed_at), isNext ? "waited" : "waited again");
-    out.push({ name: `attempt ${one.number}`, kind: one.code === "completed" ? "good" : one.code === "released" ? "wait" : "bad", from: ms(one.claimed_at), to: ms(one.ended_at), worker: one.worker, note: one.code });
+    out.push({ name: `attempt ${one.number}`, kind: one.code === "completed" ? "good" : NEUTRAL.has(one.code) ? "wait" : "bad", from: ms(one.claimed_at), to: ms(one.ended_at), worker: one.worker, note: one.code });
     at = ms(one.ended_at);
   }
   const end = job.finished_at ? ms(job.finished_at) : now();
@@ -121,7 +171,7 @@ export function spans(job, isLost) {
     wait(ms(job.claimed_at), out.length ? "waited again" : "waited");
     out.push({ name: `attempt ${job.attempt}`, kind: isLost ? "late" : "running", from: ms(job.claimed_at), to: end, worker: job.worker ?? "", note: "running" });
   } else if (!job.finished_at) {
-    wait(end, job.state === "scheduled" ? "waits for its time" : job.waits_for ? "waits for a limit" : "waits for a worker");
+    wait(end, job.state === "scheduled" ? waiting(job) : job.waits_for ? "waits for a limit" : "waits for a worker");
   } else if (!job.attempts.length) {
     wait(end, job.state);
   }
@@ -134,7 +184,7 @@ function outcome({ kind, note }) {
   if (kind === "running") return badge("running");
   if (kind === "late") return badge("warning", "lease ended");
   if (kind === "good") return badge("completed");
-  return kind === "wait" ? badge("queued", note) : h("code", { class: "code" }, note);
+  return kind === "wait" ? badge(NEUTRAL.get(note) ?? "queued", note) : h("code", { class: "code" }, note);
 }
 
 /**
@@ -183,7 +233,7 @@ function attempt(job, one, page, isOpen) {
   const key = `${job.id} ${one.number}`;
   const took = duration((ms(one.ended_at) - ms(one.claimed_at)) / 1000);
   const isGood = one.code === "completed";
-  const head = h("summary", null, h("b", null, `Attempt ${one.number}`), isGood ? badge("completed") : badge(one.code === "released" ? "queued" : "dead", one.code), h("span", null, `after ${took}`), h("span", { class: "faint" }, one.worker), moment(one.ended_at));
+  const head = h("summary", null, h("b", null, `Attempt ${one.number}`), isGood ? badge("completed") : badge(NEUTRAL.get(one.code) ?? "dead", one.code), h("span", null, `after ${took}`), h("span", { class: "faint" }, one.worker), moment(one.ended_at));
   const parts = [
     one.message ? h("p", { class: "message" }, one.message.slice(0, 4096)) : null,
     one.detail ? longText(one.detail, `${key} detail`, page.paint, `Detail of attempt ${one.number}`) : null,

@@ -45,6 +45,7 @@ const ALLOWED = { scheduled: ["promote", "reschedule", "cancel"], queued: ["resc
 export function jobOrders(job, page) {
   watching?.(job);
   const allowed = ALLOWED[job.state] ?? [];
+  const [awaited = ""] = (job.awaits ?? "").split(" ");
   const give = async (/** @type {"retry" | "cancel" | "promote"} */ verb, /** @type {string} */ done) => {
     await perform(() => order(verb, job), done);
     page.reload();
@@ -60,7 +61,7 @@ export function jobOrders(job, page) {
   const may = (/** @type {string} */ verb) => allowed.includes(verb) && can("POST", `/jobs/{id}/${verb}`);
   return [
     may("retry") ? button("Retry", () => void give("retry", "The job is queued again."), { class: "primary" }) : null,
-    may("promote") ? button("Run now", () => void give("promote", "The job is queued."), { class: "primary" }) : null,
+    may("promote") && awaited !== "signal" ? button("Run now", () => void give("promote", "The job is queued."), { class: ["upstream", "retry"].includes(awaited) ? "" : "primary" }) : null,
     may("reschedule") ? button("Reschedule", () => void reschedule(job, page)) : null,
     may("cancel") ? button("Cancel", () => void cancel(), { class: "danger" }) : null,
     may("erase") ? button("Erase", () => void erase(), { class: "danger" }) : null,

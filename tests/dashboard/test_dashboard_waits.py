@@ -1,0 +1,87 @@
+"""The page of a job that waits, or has kept steps."""
+
+import pytest
+
+from sublet import App, SyncClient
+from tests.support.dashboard_pages import columns
+
+pytest_plugins = ["tests.support.browser"]
+app = App()
+
+
+@app.task(queue="parts")
+def part(number: int) -> int:
+    return number
+
+
+def suspended(site, kind, name, delay):
+    lease = site.stock.held("order", f"suspends-{kind}")
+    steps = {"charge": {"receipt": 4711}, "ship": "x" * 3000}
+    site.stock.ask("POST", f"/jobs/{lease['id']}/step", {"token": lease["token"], "steps": steps})
+    return site.stock.settle(lease, "suspend", kind=kind, name=name, delay=delay)
+
+
+def offered(page):
+    page.get_by_role("button", name="Reschedule").wait_for()  # by now the roles are read
+    return page.get_by_role("button", name="Run now").all()
+
+
+@pytest.mark.parametrize(("delay", "until"), [(86_400, " until "), (None, ".")])
+def test_a_job_that_waits_for_a_signal_says_so_and_cannot_run_now(visit, site, delay, until):
+    page = visit(site.url, f"/jobs/{suspended(site, 'signal', 'approval', delay)}")
+    page.locator(".note").get_by_text(f"It waits for signal approval{until}").wait_for()
+    assert offered(page) == []
+    facts = page.locator(".facts").first.inner_text()
+    assert ("Times out" in facts, "Due" in facts) == (delay is not None, False)
+    assert columns(page, "[aria-label='Life of the job']", 0)[-1] == "waits for signal approval"
+
+
+def test_an_attempt_that_was_suspended_is_not_drawn_as_a_failure(visit, site):
+    page = visit(site.url, f"/jobs/{suspended(site, 'signal', 'calm', None)}")
+    page.locator(".attempts .badge.scheduled", has_text="suspended").wait_for()
+    assert columns(page, "[aria-label='Life of the job']", 5)[:2].count("suspended") == 1
+    assert page.locator("main :is(.bar.bad, .badge.dead, .code)").count() == 0
+
+
+def test_a_job_that_sleeps_says_so_and_can_run_now(visit, site):
+    job = suspended(site, "sleep", "cool-off", 3600)
+    page = visit(site.url, f"/jobs/{job}")
+    page.locator(".note").get_by_text("It sleeps: cool-off until ").wait_for()
+    (button,) = offered(page)
+    button.click()
+    page.wait_for_selector("main .title .badge.queued")
+
+
+def test_the_kept_steps_of_a_job_are_listed(visit, site):
+    page = visit(site.url, f"/jobs/{suspended(site, 'sleep', 'short', 3600)}")
+    region = "[aria-label='Kept steps']"
+    rows = zip(*(columns(page, region, n) for n in range(3)), strict=True)
+    assert sorted(rows) == [("charge", "step", "16 B"), ("ship", "step", "2.9 KiB")]
+    page = visit(site.url, f"/jobs/{site.stock.ids['queued']}")
+    page.get_by_role("heading", name="Attempts").wait_for()
+    assert page.locator(region).count() == 0
+
+
+def test_jobs_of_a_workflow_say_what_they_wait_for_and_why_they_were_cancelled(visit, site):
+    with SyncClient(site.settings) as client, client.workflow() as flow:
+        first = flow.add(part.job(1))
+        held = flow.add(part.job(2), after=[first, flow.add(part.job(3))], on_failure="hold")
+        cancelled = flow.add(part.job(4), after=first)
+    page = visit(site.url, f"/jobs/{cancelled.id}")
+    page.locator(".note").get_by_text("It waits for 1 job.").wait_for()
+    page = visit(site.url, f"/jobs/{held.id}")
+    page.locator(".note").get_by_text("It waits for 2 jobs.").wait_for()
+    (button,) = offered(page)
+    assert "primary" not in button.get_attribute("class")
+    leases = site.stock.ask("POST", "/jobs/claim", {"queues": ["parts"], "worker": "w", "n": 2})["jobs"]
+    (lease,) = [lease for lease in leases if lease["id"] == first.id]
+    site.stock.settle(lease, "fail", code="Boom", message="words", again=False)
+    page = visit(site.url, f"/jobs/{held.id}")
+    page.locator(".note").get_by_text("It is held: waits for the retry of ").wait_for()
+    assert "Gives up" in page.locator(".facts").first.inner_text()
+    (button,) = offered(page)
+    page.locator(".note").get_by_role("link", name=first.id).click()
+    page.wait_for_url(f"**/ui/jobs/{first.id}")
+    page.wait_for_selector("main .title .badge.dead")
+    page = visit(site.url, f"/jobs/{cancelled.id}")
+    assert page.locator(".note.error").inner_text().split() == ["upstream", "job", first.id, "is", "dead"]
