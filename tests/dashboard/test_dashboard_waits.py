@@ -15,7 +15,7 @@ def part(number: int) -> int:
 
 
 def suspended(site, kind, name, delay):
-    lease = site.stock.held("order", f"suspends-{kind}")
+    lease = site.stock.held("order", f"suspends-{kind}-{name}")
     steps = {"charge": {"receipt": 4711}, "ship": "x" * 3000}
     site.stock.ask("POST", f"/jobs/{lease['id']}/step", {"token": lease["token"], "steps": steps})
     return site.stock.settle(lease, "suspend", kind=kind, name=name, delay=delay)
