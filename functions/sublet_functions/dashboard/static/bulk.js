@@ -83,6 +83,7 @@ export async function orderAll(name, filter, about, page, counted) {
     };
     const run = async () => {
       isRunning = true;
+      isStopped = false;
       problem.textContent = "";
       leave.textContent = "Stop";
       title(`${words.label}…`);
