@@ -15,7 +15,8 @@ from tests.support.program_runs import bearing
 
 pytest_plugins = ["tests.support.command_line"]
 pytestmark = on_linux
-POOL = ("--queues", "default", "--invoker", "process", "--slots", "2", "--linger", "1s")
+POOL = ("--queues", "default", "--invoker", "process", "--slots", "2")
+BRIEF = (*POOL, "--linger", "1s")
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def workers(shell):
 
 
 def test_a_worker_outlives_the_tick_that_started_it_and_ends_when_it_is_idle(shell, tick):
-    shell.ok("pools", "set", "local", *POOL)
+    shell.ok("pools", "set", "local", *BRIEF)
     job_id = shell.ok("submit", "add", '{"a": 1}')
     assert tick("--app", "tasks:app").endswith(" · summoned 1\n")
     until(lambda: shell.json("get", job_id)["state"] == "completed")
@@ -77,7 +78,7 @@ def test_ticks_start_no_more_workers_than_the_pool_allows_and_its_removal_ends_t
 
 
 def test_a_killed_worker_is_replaced_by_the_next_tick(shell, tick):
-    shell.ok("pools", "set", "local", *POOL, "--min", "1", "--max", "1")
+    shell.ok("pools", "set", "local", *BRIEF, "--min", "1", "--max", "1")
     tick("--app", "tasks:app", SUBLET_WORKER_ID="not-for-them")
     (worker,) = until(lambda: shell.json("workers"))
     assert worker["worker_id"] == ""
@@ -104,7 +105,7 @@ def test_an_interrupt_of_a_ticks_process_group_does_not_reach_its_workers(shell,
 
 
 def test_workers_use_the_server_and_the_namespace_of_the_ticks_options(shell, tick):
-    shell.ok("pools", "set", "local", *POOL)
+    shell.ok("pools", "set", "local", *BRIEF)
     job_id = shell.ok("submit", "add", '{"a": 1}')
     where = ("--redis-url", shell.env["SUBLET_REDIS_URL"], "--namespace", shell.env["SUBLET_NAMESPACE"])
     tick("--app", "tasks:app", *where, SUBLET_REDIS_URL="redis://127.0.0.1:1", SUBLET_NAMESPACE="another")
@@ -132,10 +133,10 @@ async def test_the_summonses_whose_workers_do_not_start_are_reported(monkeypatch
 
 
 def test_a_tick_without_an_app_and_pools_of_sublet_dev_start_none(shell, tick):
-    shell.ok("pools", "set", "dev:tasks:app:123456", *POOL)
+    shell.ok("pools", "set", "dev:tasks:app:123456", *BRIEF)
     shell.ok("submit", "add", '{"a": 1}')
     assert "summoned" not in tick("--app", "tasks:app")
-    shell.ok("pools", "set", "local", *POOL)
+    shell.ok("pools", "set", "local", *BRIEF)
     assert "summoned" not in tick()
     assert (
         "pool local: 1 worker owed, not invoked from here: only `sublet tick --app MODULE:APP`"
@@ -144,10 +145,8 @@ def test_a_tick_without_an_app_and_pools_of_sublet_dev_start_none(shell, tick):
 
 
 def test_the_error_of_a_worker_that_cannot_start_is_on_the_ticks_stderr(shell, tick):
-    shell.ok("pools", "set", "local", *POOL)
+    (shell.folder / "broken.py").write_text("import absent_module\n")
+    shell.ok("pools", "set", "local", *BRIEF)
     shell.ok("submit", "add", '{"a": 1}')
-    tick("--app", "task:app")
-    until(lambda: "task" in tick.errors() and not workers(shell))
-    assert (
-        "did you mean" in tick.errors() or "No module named" in tick.errors() or "no module" in tick.errors()
-    )
+    tick("--app", "broken:app")
+    until(lambda: "absent_module" in tick.errors() and not workers(shell))
