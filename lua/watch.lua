@@ -3,8 +3,8 @@
 -- LIBS  lib/base.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id …         the jobs
--- REPLY array        per job: its state or "NOT_FOUND", its result or "", the stored text of its last attempt
---                    or "". Of a workflow: "running", or "completed" when all of its jobs have ended, and how many of
+-- REPLY array        per job: its state or "NOT_FOUND", its result or "", the stored text of its last attempt,
+--                    without one its error, or "". Of a workflow: "running", or "completed" when all of its jobs have ended, and how many of
 --                    them are completed, dead and cancelled, with spaces between
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
@@ -25,7 +25,7 @@ begin()
 for _, id in ipairs(ARGV) do
   local hash, job = key('job:', id), load(id)
   local over = job.state and call('HGET', hash, 'finished_at')
-  local last = over and job.attempt and call('HGET', hash, 'attempt:' .. job.attempt)
+  local last = over and call('HGET', hash, job.attempt and 'attempt:' .. job.attempt or 'error')
   if job.state and not over and job.watched ~= '2' then call('HSET', hash, 'watched', '1') end
   local state, counts = job.state, nil
   if not state and #id <= 64 then state, counts = watch_workflow(id) end

@@ -217,11 +217,12 @@ class JobFailed(JobsError):
 
 
 class JobCancelled(JobFailed):
-    """The awaited job was cancelled."""
+    """The awaited job was cancelled: by an order, or because a job that it waited for failed (`cause`: which)."""
 
-    def __init__(self, job_id: str, message: str = "", detail: str = "") -> None:
+    def __init__(self, job_id: str, message: str = "", detail: str = "", cause: str = "") -> None:
         super().__init__(job_id, "cancelled", message, detail)
-        self.args = (f"job {job_id} was cancelled",)
+        self.cause = cause
+        self.args = (f"job {job_id} was cancelled{': ' if cause else ''}{cause}",)
 
 
 REFUSALS: dict[str, type[Refused]] = {

@@ -229,8 +229,8 @@ class Description(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A job's state (None: no such job), its `result` (JSON; empty unless completed), and the `story` of its
-    last ended attempt, as Redis stores it.
+    """A job's state (None: no such job); its result (JSON) if it is completed; once it has ended, its last
+    attempt as Redis stores it, or the error of a job that never ran.
     """
 
     state: State | None
@@ -300,6 +300,8 @@ class JobSummary(Frozen):
     progress: Any = None
     trace: str | None = None
     schedule: str | None = None
+    workflow: str | None = None
+    """The id of the workflow that it belongs to."""
     replaced: int = 0
     """How often a later submit replaced the job's arguments."""
     replaced_at: Timestamp | None = None

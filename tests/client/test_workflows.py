@@ -1,5 +1,6 @@
 """Workflows in Python: jobs that wait for others, stored together."""
 
+import asyncio
 import subprocess
 import sys
 
@@ -45,7 +46,7 @@ async def test_a_fan_out_with_a_callback(client, work, desk):
         pages = [flow.add(work.job(number)) for number in range(5)]
         index = flow.add(work.job(100), after=pages)
         flow.add(work.job(101), after=index)
-    with pytest.raises(TimeoutError, match=f"job {flow.id} is still running"):
+    with pytest.raises(TimeoutError, match=f"workflow {flow.id} has not ended after 0 s"):
         await flow.result(timeout=0)
     await finish(desk)
     result = await flow.result()
@@ -66,8 +67,10 @@ async def test_a_callback_on_any_end_sees_which_jobs_failed(client, work, desk):
     ]
     result = await flow.result()
     assert (result, result.is_success) == (WorkflowResult(3, 1, 1), False)
-    with pytest.raises(JobCancelled):
+    with pytest.raises(JobCancelled) as raised:
         await other.result()
+    assert str(raised.value) == f"job {other.id} was cancelled: upstream job {pages[1].id} is dead"
+    assert raised.value.cause == f"upstream job {pages[1].id} is dead"
 
 
 async def test_a_waiting_job_shows_its_reason(client, work, desk):
@@ -126,7 +129,7 @@ async def test_a_job_waits_for_an_earlier_one_and_is_given_up(client, work, desk
         late = flow.add(work.job(2), after=earlier.id, give_up=60)
     desk.elapse(61)
     await desk.reap()
-    with pytest.raises(JobCancelled):
+    with pytest.raises(JobCancelled, match="was cancelled: it waited for too long"):
         await late.result()
     assert await flow.result() == WorkflowResult(0, 0, 1)
 
@@ -209,10 +212,51 @@ async def test_what_cannot_be_added_is_refused(client, work):
             flow.add(work.job(2), on_failure="skip")
         with pytest.raises(Invalid, match="7 is not a job: give the handle that `add` returned, or an id"):
             flow.add(work.job(2), after=[7])
+        with pytest.raises(Invalid, match="5 is not a job: give the handle that `add` returned, or an id"):
+            flow.add(work.job(2), after=5)
+        with pytest.raises(Invalid, match="job id 'a b': use 1 to 64 of"):
+            flow.add(work.job(2), after="a b")
+        with pytest.raises(Invalid, match="job id '': use 1 to 64 of"):
+            flow.add(work.job(2), into=[""])
+        with pytest.raises(Invalid, match=f"job {(other := work.job(2)).id} is not added: add it first"):
+            flow.add(work.job(3), after=other)
+        running = asyncio.sleep(0)
+        with pytest.raises(Invalid, match=r"add takes a job that `Task.job\(…\)` made, not coroutine"):
+            flow.add(running)
+        running.close()
         with pytest.raises(Invalid, match="give_up 0 s: use 1 s or more"):
             flow.add(work.job(2), give_up=0)
     with pytest.raises(Invalid, match="the workflow is stored"):
         flow.add(work.job(3))
+
+
+async def test_before_the_end_of_the_block_nothing_is_stored_and_the_errors_say_so(client, work, desk):
+    async with client.workflow() as flow:
+        handle = flow.add(work.job(1))
+        for call in (handle.result, handle.get):
+            with pytest.raises(
+                Invalid, match=f"job {handle.id} is not stored: the workflow's block does that"
+            ):
+                await call()
+        for call in (flow.result, flow.get, flow.cancel):
+            with pytest.raises(Invalid, match="the workflow is not stored: its block does that at its end"):
+                await call()
+    assert (await handle.get()).workflow == flow.id
+
+
+async def test_the_upstream_of_a_job_that_does_not_exist_is_not_found(client, work, desk):
+    with pytest.raises(NotFound, match="no job 0-none: it never existed"):
+        await client.upstream("0-none")
+    alone = await client.submit("page", {"number": 1}, Options(queue="q"))
+    assert await client.upstream(alone.id) == []
+
+
+async def test_a_workflow_summons_workers_for_its_queues(client, work, desk):
+    nudged = []
+    client.store.nudge = nudged.append
+    async with client.workflow() as flow:
+        flow.add(work.job(2), after=flow.add(work.job(1)))
+    assert nudged == [["q", "q"]]
 
 
 async def test_jobs_of_several_partitions_are_refused(client):

@@ -39,6 +39,8 @@ PAGES = {
                 "sublet.client.workflow:Workflow",
                 "sublet.client.sync_workflow:SyncWorkflow",
                 "sublet.workflows.storing:WorkflowResult",
+                "sublet.workflows.reading:StoredWorkflow",
+                "sublet.workflows.reading:Member",
             ),
         },
     ),

@@ -23,6 +23,12 @@ GROUPS = {
             "jobs.query:list_jobs",
         ),
         Command(
+            "workflow",
+            "ID [options]",
+            "Show a workflow: how many of its jobs have ended, and what each one waits for.",
+            "jobs.workflow:workflow",
+        ),
+        Command(
             "queues", "", "List the queues: waiting jobs, limits, and whether paused.", "jobs.query:queues"
         ),
         Command(

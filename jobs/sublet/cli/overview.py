@@ -18,7 +18,7 @@ _OVERVIEW = """usage: {program} COMMAND …   ({program} COMMAND --help says mor
 
   submit TASK [JSON]   submit a job; --wait prints its result
   get ID               show one job, attempt by attempt
-  list                 list jobs by state, queue and task
+  list     workflow    list jobs by state, queue and task; show one workflow
   queues stats events  how many jobs wait, run, have finished; follow changes
   cancel  reschedule   cancel jobs; move those that wait;  erase  finished ones
   retry    promote     queue ended jobs again; scheduled ones now;  signal  one

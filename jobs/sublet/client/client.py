@@ -164,17 +164,17 @@ class Client:
                     handle._ended = standing
                     yield handle
 
-    def workflow(self) -> "Workflow":
-        """Make a workflow: jobs that wait for others. The end of `async with client.workflow() as flow:`
-        stores the jobs that the block has added.
+    def workflow(self, workflow_id: str = "") -> "Workflow":
+        """Make a workflow: jobs that wait for others. `async with client.workflow() as flow:` stores the jobs that
+        the block adds to it. With an id, return a stored one, to read it or to wait for it.
         """
         from sublet.client.workflow import Workflow
 
-        return Workflow(self)
+        return Workflow(self, workflow_id, _is_stored=bool(workflow_id))
 
     async def upstream(self, job_id: str) -> list[Outcome]:
-        """Return the outcomes of the jobs that a job waits or waited for, in the order of
-        `Workflow.add(after=…)`. A deleted one has the error NotFound.
+        """Return the outcome of each job that a job waited for, in the order of its edges: state, and result or
+        error. The error of a deleted one is NotFound. Raises NotFound if the job itself is not stored.
         """
         from sublet.workflows import operations
 
@@ -185,9 +185,9 @@ class Client:
         return await self.store.follow(self.store.operations.get(job_id))
 
     async def list_jobs(self, **filters: Any) -> Page:
-        """Return a page of at most `limit` jobs (default: 50), from `cursor` on. They match all filters:
-        `state` (one or several), `queue`, `task`, `tag`, `group`, `code` (of the last error), `worker`,
-        `since` and `until` (of the submit). Even an empty page may have a cursor: continue with it.
+        """Return a page of at most `limit` jobs (50), from `cursor` on. They match all filters: `state` (one
+        or several), `queue`, `task`, `tag`, `group`, `workflow`, `code` (of the last error), `worker`, `since` and
+        `until` (of the submit). A page may be empty and still have a cursor: continue with it.
         """
         return await self.store.follow(self.store.operations.list_jobs(**filters))
 

@@ -157,9 +157,9 @@ class Connections:
             self._sync = SyncClient(self.settings, operations=self.operations)
         return self._sync
 
-    def workflow(self) -> "Workflow":
-        """Make a workflow, as `Client.workflow` does: `async with app.workflow() as flow:`."""
-        return self._clients.get().workflow()
+    def workflow(self, workflow_id: str = "") -> "Workflow":
+        """Make a workflow, or find a stored one, as `Client.workflow` does: `async with app.workflow() as flow:`."""
+        return self._clients.get().workflow(workflow_id)
 
     async def aclose(self) -> None:
         """Close `sync` and the running loop's `client`; a later use connects again."""

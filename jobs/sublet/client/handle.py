@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sublet.client.result import result_of
+from sublet.errors import Invalid
 from sublet.model import Job, Standing
 from sublet.options import Seconds
 
@@ -28,12 +29,14 @@ class Handle(Generic[R]):
     _decode: Callable[[bytes], R] = field(repr=False)
     _ended: Standing | None = field(default=None, repr=False)
     replaced: bool = False
-    """Whether the submit gave its arguments to a waiting job of its key."""
+    """Whether the submit gave its arguments to a waiting job of the same key."""
+    _is_stored: bool = field(default=True, repr=False)
 
     async def result(self, timeout: float = 30.0) -> R:
         """Wait for the job's end and return its result. Raises JobFailed, JobCancelled, NotFound;
         TimeoutError after `timeout` seconds, and the job continues.
         """
+        self._check_stored()
         if self._ended:
             ended = await self._client._whole(self.id, self._ended)
             return result_of(self.id, ended, self._decode, timeout)
@@ -41,7 +44,14 @@ class Handle(Generic[R]):
 
     async def get(self) -> Job:
         """Return the job with its present state, result and attempts. Raises NotFound."""
+        self._check_stored()
         return await self._client.get(self.id)
+
+    def _check_stored(self) -> None:
+        if not self._is_stored:
+            raise Invalid(
+                f"job {self.id} is not stored: the workflow's block does that at its end, unless it raises"
+            )
 
     async def cancel(self) -> str:
         """Cancel the job. Return `cancelled`; if it is running, `requested`: its worker will end it. Raises

@@ -61,8 +61,10 @@ def result_of(job_id: str, standing: Standing, decode: Callable[[bytes], T], wai
         raise TimeoutError(
             f"job {job_id} is still {standing.state} after {waited:g} s; it goes on: wait again"
         )
-    last = attempt_from(0, standing.story) if standing.story else None
+    has_run = standing.story[:1].isdigit()
+    last = attempt_from(0, standing.story) if has_run else None
     message, detail = (last.message, last.detail) if last else ("", "")
     if standing.state is State.CANCELLED:
-        raise JobCancelled(job_id, message, detail)
+        code, _, words = ("" if has_run else standing.story).partition(" ")
+        raise JobCancelled(job_id, message, detail, f"upstream {words}" if code == "upstream" else words)
     raise JobFailed(job_id, last.code if last else "dead", message, detail)

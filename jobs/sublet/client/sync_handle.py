@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sublet.client.result import result_of
+from sublet.errors import Invalid
 from sublet.model import Job, Standing
 from sublet.options import Seconds
 
@@ -22,19 +23,21 @@ class SyncHandle(Generic[R]):
 
     id: str
     created: bool
-    """Whether the submit stored a new job. False for an earlier job with this id or deduplication key, and
-    for a handle made from an id.
+    """True if the submit stored a new job; False if a job with this id or deduplication key existed, which
+    this handle then is for.
     """
     _client: "SyncClient" = field(repr=False)
     _decode: Callable[[bytes], R] = field(repr=False)
     _ended: Standing | None = field(default=None, repr=False)
     replaced: bool = False
-    """Whether the submit gave its arguments to a waiting job of its key."""
+    """Whether the submit gave its arguments to a waiting job of the same key."""
+    _is_stored: bool = field(default=True, repr=False)
 
     def result(self, timeout: float = 30.0) -> R:
         """Wait for the job's end and return its result. Raises JobFailed, JobCancelled, NotFound;
         TimeoutError after `timeout` seconds, and the job continues.
         """
+        self._check_stored()
         if self._ended:
             ended = self._client._whole(self.id, self._ended)
             return result_of(self.id, ended, self._decode, timeout)
@@ -42,24 +45,31 @@ class SyncHandle(Generic[R]):
 
     def get(self) -> Job:
         """Return the job with its present state, result and attempts. Raises NotFound."""
+        self._check_stored()
         return self._client.get(self.id)
 
+    def _check_stored(self) -> None:
+        if not self._is_stored:
+            raise Invalid(
+                f"job {self.id} is not stored: the workflow's block does that at its end, unless it raises"
+            )
+
     def cancel(self) -> str:
-        """Cancel the job. Return `cancelled`; if it is running, `requested`: its worker will end it. Raises
+        """Cancel the job. Return `cancelled`; or `requested` if it is running, and its worker ends it. Raises
         WrongState if it has ended.
         """
         return self._client.cancel(self.id)
 
     def signal(self, name: str, value: Any = None) -> str:
-        """Send a signal to the job, for its `ctx.wait_for(name)`. Return `kept`. Raises WrongState if it has
-        ended, or has another value.
+        """Send an event to the job, for its `ctx.wait_for(name)`. Return `kept`. Raises WrongState if it has ended,
+        or has another value.
         """
         return self._client.signal(self.id, name, value)
 
     def reschedule(
         self, *, run_at: datetime | None = None, delay: Seconds | None = None, priority: int | None = None
     ) -> str:
-        """Give the scheduled or queued job another time (`run_at`, or `delay` from now), priority, or both.
-        Return `scheduled` or `queued`. Raises WrongState if it runs, has ended or waits for other jobs.
+        """Give the scheduled or queued job another time (`run_at`, or `delay` from now), another priority, or
+        both. Return its state, `scheduled` or `queued`. Raises WrongState if it runs or has ended.
         """
         return self._client.reschedule(self.id, run_at=run_at, delay=delay, priority=priority)

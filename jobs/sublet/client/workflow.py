@@ -1,13 +1,14 @@
 """`Workflow`: jobs that wait for others, stored together."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from sublet.client.handle import Handle
 from sublet.client.result import load_json
-from sublet.errors import Invalid
-from sublet.model import Submission
+from sublet.errors import Invalid, NotFound
+from sublet.model import State, Submission
 from sublet.options import Seconds, milliseconds
 from sublet.protocol import keys
 from sublet.submission.submit import new_id
@@ -17,6 +18,7 @@ from sublet.workflows.storing import WorkflowResult
 
 if TYPE_CHECKING:
     from sublet.client.client import Client
+    from sublet.workflows.reading import StoredWorkflow
 
 One = Handle[Any] | str
 """A job: its handle or its id."""
@@ -32,14 +34,15 @@ class Workflow:
     id: str = ""
     """Its id; empty until it has a job."""
     _nodes: dict[str, Node] = field(default_factory=dict, repr=False)
+    _handles: list[Handle[Any]] = field(default_factory=list, repr=False)
     _is_stored: bool = field(default=False, repr=False)
 
     def add(
         self,
         job: Submission,
         *,
-        after: One | Sequence[One] = (),
-        into: One | Sequence[One] = (),
+        after: One | Iterable[One] = (),
+        into: One | Iterable[One] = (),
         on_failure: Literal["cancel", "run", "hold"] = "cancel",
         give_up: Seconds | None = None,
     ) -> Handle[Any]:
@@ -51,9 +54,9 @@ class Workflow:
         it. `into`: waiting jobs that shall wait for this one, too. Raises Invalid.
         """
         if self._is_stored:
-            raise Invalid(
-                "the workflow is stored: add jobs inside its `with` block, or make another workflow"
-            )
+            raise Invalid("the workflow is stored: add jobs in the block, or make another workflow")
+        if not isinstance(job, Submission):
+            raise Invalid(f"add takes a job that `Task.job(…)` made, not {type(job).__name__}")
         if on_failure not in ("cancel", "run", "hold"):
             raise Invalid(f"on_failure={on_failure!r}: use 'cancel', 'run' or 'hold'")
         if job.id in self._nodes:
@@ -61,42 +64,103 @@ class Workflow:
         words = [job.rules] if job.rules else []
         words += [f"on_failure={on_failure}"] if on_failure != "cancel" else []
         words += [f"give_up={milliseconds('give_up', give_up, 1)}"] if give_up is not None else []
-        self.id = self.id or new_id(keys.partition_of_id(job.id))
         node = Node(job._replace(rules=" ".join(words)), dict.fromkeys(map(_id, _list(after))))
         for other in map(_id, _list(into)):
             if other in self._nodes:
                 self._nodes[other].after[job.id] = None
             else:
                 node.into[other] = None
+        self.id = self.id or new_id(keys.partition_of_id(job.id))
         self._nodes[job.id] = node
-        return Handle(job.id, True, self._client, load_json)
+        self._handles.append(Handle(job.id, True, self._client, load_json, _is_stored=False))
+        return self._handles[-1]
 
     async def result(self, timeout: float = 30.0) -> WorkflowResult:
-        """Wait until each job has ended; return how many are completed, dead and cancelled. Raises
-        TimeoutError after `timeout` seconds; NotFound before they are stored.
+        """Wait until each job has ended; return how many were completed, and how many were not. Raises
+        TimeoutError after `timeout` seconds, and the jobs continue; NotFound.
         """
-        if not self._nodes:
+        if not self.id:
             return WorkflowResult(0, 0, 0)
-        return await self._client.result(self.id, timeout, WorkflowResult.of)
+        self._check_stored()
+        standing = await self._client.store.watch(self.id, timeout)
+        if standing.state is None:
+            raise NotFound(f"no workflow {self.id}: it never existed, or ended over 14 days ago")
+        if standing.story or standing.state not in (State.RUNNING, State.COMPLETED):
+            raise Invalid(f"{self.id} is a job, not a workflow: wait for it with client.result(id)")
+        if standing.state is State.RUNNING:
+            raise TimeoutError(
+                f"workflow {self.id} has not ended after {timeout:g} s; its jobs go on: wait again"
+            )
+        return WorkflowResult.of(standing.result)
+
+    async def get(
+        self,
+        limit: int = 50,
+        cursor: str | None = None,
+        state: State | str | Iterable[State] | None = None,
+    ) -> "StoredWorkflow":
+        """Return its state, how many of its jobs have ended, and a page of at most `limit` (≤ 200) of them, from
+        `cursor` on: those in `state` (one or several), else all. Raises NotFound.
+        """
+        from sublet.workflows import reading
+
+        self._check_stored()
+        store = self._client.store
+        return await store.follow(reading.get(store.operations, self.id, limit, cursor, state))
+
+    async def cancel(self) -> dict[str, int]:
+        """Cancel its unfinished jobs. Return how many were `cancelled`, how many `requested` (they run, and their workers
+        end them), and how many `unchanged`, because they ended meanwhile. It is safe to repeat. Raises NotFound.
+        """
+        return await self._order("cancel")
+
+    async def retry(self) -> dict[str, int]:
+        """Retry its dead and cancelled jobs. Those that the failure of another one had cancelled come back by the retry of
+        that one, and wait for it. Return how many were `queued`, `scheduled` (they wait), `cancelled` (they come back
+        with another one) and `unchanged` (they came back meanwhile). Raises NotFound, WrongState.
+        """
+        return await self._order("retry")
+
+    async def _order(self, order: Literal["cancel", "retry"]) -> dict[str, int]:
+        from sublet.operations.orders.bulk import Selection
+
+        self._check_stored()
+        wanted, counts = Selection(workflow=self.id), Counter[str]()
+        page = await self._client.order_page(order, wanted)
+        while True:
+            counts.update("refused" if one.refusal else one.answer for one in page.outcomes)
+            if not page.cursor:
+                return dict(counts)
+            page = await self._client.order_page(order, wanted, cursor=page.cursor)
+
+    def _check_stored(self) -> None:
+        if not self._is_stored:
+            raise Invalid("the workflow is not stored: its block does that at its end, unless it raises")
 
     async def __aenter__(self) -> "Workflow":
         return self
 
     async def __aexit__(self, kind: object, *_: object) -> None:
         if kind is None and self._nodes and not self._is_stored:
-            await self._client.store.follow(
-                operations.store(self._client.store.operations, self.id, self._nodes)
-            )
+            store = self._client.store
+            await store.follow(operations.store(store.operations, self.id, self._nodes))
             self._is_stored = True
+            for handle in self._handles:
+                handle._is_stored = True
+            store.nudge([node.job.queue for node in self._nodes.values()])
 
 
-def _list(some: One | Sequence[One]) -> Sequence[One]:
-    return [some] if isinstance(some, str | Handle) else some
+def _list(some: One | Iterable[One]) -> Iterable[Any]:
+    if isinstance(some, str | Handle | Submission) or not isinstance(some, Iterable):
+        return [some]
+    return some
 
 
 def _id(one: One) -> str:
     if isinstance(one, str):
-        return one
+        return keys.check_name("job id", one, keys.ID_MAX)
+    if isinstance(one, Submission):
+        raise Invalid(f"job {one.id} is not added: add it first, and give the handle that `add` returned")
     if not isinstance(one, Handle):
         raise Invalid(f"{one!r} is not a job: give the handle that `add` returned, or an id")
     return one.id

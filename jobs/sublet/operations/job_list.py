@@ -11,6 +11,7 @@ from sublet.options import check_group, check_tags
 from sublet.protocol import keys, queue_names, reads, tag_index
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
+from sublet.workflows import members
 
 EXAMINED = 1000
 SOME = 100
@@ -22,14 +23,14 @@ TAG = "tag:"
 _NUMBER = re.compile(r"[0-9]{1,20}")
 
 Sections = Sequence[tuple[str, str]]
-"""What a list reads, in order: partitions (key prefixes), each with a state, one of ALL_QUEUES, or
-`tag:<tag>`.
+"""What a list reads, in order: partitions (key prefixes), each with a state, one of ALL_QUEUES, `tag:<tag>`, or a
+section of `sublet.workflows.members`.
 """
 
 
 class _Place(NamedTuple):
     """The next job of a section; of all queues, with a page of names (its cursor) and a queue there; of a tag, with
-    the ms (or 0) from which `offset` counts.
+    the ms (or 0) from which `offset` counts. Of a workflow, `queue` is the id before it.
     """
 
     offset: int = 0
@@ -62,8 +63,9 @@ class Filter(NamedTuple):
     """The job was submitted earlier."""
     tag: str | None = None
     group: str | None = None
+    workflow: str | None = None
     states: Container[State] | None = None
-    """Used for lists of a tag only: the job has one of these states."""
+    """Used for lists of a tag or a workflow only: the job has one of these states."""
 
     def check(self) -> None:
         """Raise Invalid for a malformed value, a time without zone, or an `until` that is not after `since`."""
@@ -73,6 +75,8 @@ class Filter(NamedTuple):
                 keys.check_name(name, value)
         if self.group is not None:
             check_group(self.group)
+        if self.workflow is not None:
+            keys.check_name("workflow", self.workflow, keys.ID_MAX)
         if self.tag is not None:
             check_tags([self.tag])
         for name in ("since", "until"):
@@ -163,8 +167,10 @@ def list_jobs(
         base, structure = sections[at]
         room = min(limit - len(found) if wanted == Filter() else EXAMINED, EXAMINED - examined)
         bound = (older or {}).get(base, 0)
-        is_index = structure.startswith(TAG)
-        if is_index:
+        is_index = structure.startswith((TAG, members.STRUCTURE))
+        if structure.startswith(members.STRUCTURE):
+            chunk = yield from _members(base, structure, place, room)
+        elif is_index:
             chunk = yield from _tagged(base, structure, place, room, bound)
         else:
             chunk = yield from (_all_queues if structure in ALL_QUEUES else _structure)(
@@ -211,6 +217,13 @@ def _tagged(base: str, structure: str, place: _Place, room: int, after: int) -> 
     return _Chunk(jobs, place if found else None)
 
 
+def _members(base: str, structure: str, place: _Place, room: int) -> Plan[_Chunk]:
+    asked = min(SOME, room)
+    ids = yield from members.page(base, structure, place.queue, asked)
+    following = _Place(queue=ids[-1]) if len(ids) >= asked else None
+    return _Chunk([(one, _Place(queue=one)) for one in ids], following)
+
+
 def _all_queues(base: str, structure: str, place: _Place, room: int) -> Plan[_Chunk]:
     """The first jobs of one page of queues, in a few round trips."""
     known, scan = yield from queue_names.page(base, place.scan)
@@ -245,6 +258,8 @@ def _entries(
 
 def _cursor(base: str, structure: str, place: _Place) -> str:
     where = f"{place.scan}/{place.queue}/" if structure in ALL_QUEUES else ""
+    if structure.startswith(members.STRUCTURE):
+        return f"{base}/{structure}/{place.queue}"
     if structure.startswith(TAG):
         where = f"{place.scan}/"
     return f"{base}/{structure}/{where}{place.offset}"
@@ -258,6 +273,8 @@ def _position(sections: Sections, cursor: str | None) -> tuple[int, _Place]:
     scan, queue, offset = "0", "", position
     if structure in ALL_QUEUES:
         scan, queue, offset = [*position.split("/", 2), "", ""][:3]
+    elif structure.startswith(members.STRUCTURE):
+        queue, offset = position, "0"
     elif structure.startswith(TAG):
         scan, _, offset = position.partition("/")
     fits = _NUMBER.fullmatch(scan) and _NUMBER.fullmatch(offset) and (not queue or keys.is_name(queue))

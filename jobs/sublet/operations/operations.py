@@ -18,6 +18,7 @@ from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.steps import calls as steps
 from sublet.submission.submit import SubmitOperations
+from sublet.workflows import members
 
 if TYPE_CHECKING:
     from sublet.operations.groups import Groups
@@ -147,7 +148,7 @@ class Operations(SubmitOperations):
             if order == "erase":
                 erased = yield from erase(self.settings, base, job.id, job.revision)
                 return "erased", erased.references
-            return (yield bulk.VERBS[order](base, job.id, job.revision)), ()
+            return (yield bulk.verb(order, wanted)(base, job.id, job.revision)), ()
 
         if wanted.queue is not None:
             self.check_queue(wanted.queue)
@@ -351,9 +352,7 @@ class Operations(SubmitOperations):
         cursor: str | None = None,
         **filters: Any,
     ) -> Plan[Page]:
-        """Return a page of the jobs in these states that match the `filters` (queue, task, tag, group, code,
-        worker, since, until). A page may be empty and have a cursor. Raises Invalid.
-        """
+        """Return a page of the jobs in these states that match the `filters`, as `Client.list_jobs`. Raises Invalid."""
         wanted = job_list.filter_of(filters)
         if wanted.queue is not None:
             self.check_queue(wanted.queue)
@@ -361,8 +360,9 @@ class Operations(SubmitOperations):
         states = job_list.states_of(state)
         sections: job_list.Sections = self._sections(states, wanted)
         older: dict[str, int] = {}
-        if wanted.tag is not None:
+        if wanted.tag is not None and wanted.workflow is None:
             sections, older = yield from job_list.with_index(sections, wanted.tag)
+        if wanted.tag is not None or wanted.workflow is not None:
             wanted = wanted._replace(states=states)
         page: Page = yield from job_list.list_jobs(sections, wanted, limit, cursor, older)
         from sublet.operations import groups
@@ -381,6 +381,8 @@ class Operations(SubmitOperations):
         return found
 
     def _sections(self, states: Sequence[State], wanted: job_list.Filter) -> list[tuple[str, str]]:
+        if wanted.workflow is not None:
+            return members.sections(self.base_of_job(wanted.workflow), wanted.workflow, states)
         bases = self.bases if wanted.queue is None else [self.base_of_queue(wanted.queue)]
         names = {State.QUEUED: list(job_list.ALL_QUEUES)}
         if wanted.queue is not None:

@@ -158,7 +158,7 @@ def _common(
         "queue": queue,
         "state": state,
         "priority": int(rules.get("priority", 0)),
-        **{name: rules.get(name) for name in ("key", "group", "trace", "schedule", "after")},
+        **{name: rules.get(name) for name in ("key", "group", "trace", "schedule", "workflow", "after")},
         "tags": tuple(rules["tags"].split(",")) if "tags" in rules else (),
         "cost": int(rules.get("cost", 1)),
         "payload": json_of(inline or fields.get("payload")),

@@ -294,7 +294,7 @@ def cancel(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
 
 
 def retry(base: str, job_id: str, revision: int, by: str = "", how: str = "") -> Call[str]:
-    """Queue a dead or cancelled job with all its tries (`anew`: without kept steps). Returns `queued`, `scheduled`."""
+    """Queue a dead or cancelled job with all its tries. Returns `queued`, or `scheduled` or `cancelled` if it waits."""
     return script("retry").call(base, bytes.decode, id=job_id, revision=revision, by=by, how=how)
 
 

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from sublet.errors import Invalid, JobsError, NoNamespace
+from sublet.errors import Invalid, JobsError, NoNamespace, NotFound, Unavailable
 from sublet.model import Submitted
 from sublet.options import PAYLOAD_MAX
 from sublet.protocol import keys
@@ -20,11 +20,17 @@ UPSTREAM_PAGE = 1000
 """Ids of upstreams that one call reads."""
 
 
-def store(operations: SubmitOperations, workflow_id: str, nodes: Mapping[str, Node]) -> Plan[None]:
-    """Store a workflow: all of its jobs, or none. Raises Invalid, Refused, Unavailable, Unconfirmed.
+def store(
+    operations: SubmitOperations,
+    workflow_id: str,
+    nodes: Mapping[str, Node],
+    *,
+    is_repeatable: bool = False,
+) -> Plan[list[Submitted]]:
+    """Store a workflow: all of its jobs, or none; return the answers. Raises Invalid, Refused, Unavailable, Unconfirmed.
 
     A graph that needs several calls is stored while the workflow is open; none of its jobs starts before the last
-    call. If a later call fails, the workflow is cancelled.
+    call. If one fails, the workflow is cancelled; if Redis was unavailable and the caller repeats it, it stays open.
     """
     base = _check(operations, workflow_id, nodes)
     steps = graph.calls(nodes)
@@ -32,18 +38,21 @@ def store(operations: SubmitOperations, workflow_id: str, nodes: Mapping[str, No
     waits = () if asked <= durability.NONE else durability.waits(operations.settings, asked)
     if waits:
         yield from operations.fsync_support.check({base: None}, waits)
+    answers: list[Submitted] = []
     for number, jobs in enumerate(steps):
         is_last = number == len(steps) - 1
         call = storing.workflow(base, workflow_id, "seal" if is_last else "open", jobs)
         if waits and is_last:
             call = durability.confirmed(call, waits, [job_id for job_id in nodes])
         try:
-            yield from _send(operations, base, jobs, call)
-        except JobsError:
-            if number:  # else nothing is stored
+            answers += yield from _send(operations, base, jobs, call)
+        except JobsError as error:
+            is_kept = is_repeatable and isinstance(error, Unavailable)
+            if number and not is_kept:  # else nothing is stored
                 with contextlib.suppress(JobsError):
                     yield storing.workflow(base, workflow_id, "cancel")
             raise
+    return answers
 
 
 def _check(operations: SubmitOperations, workflow_id: str, nodes: Mapping[str, Node]) -> str:
@@ -65,7 +74,7 @@ def _check(operations: SubmitOperations, workflow_id: str, nodes: Mapping[str, N
 
 def _send(
     operations: SubmitOperations, base: str, jobs: Sequence[Linked], call: Call[list[Submitted] | str]
-) -> Plan[None]:
+) -> Plan[list[Submitted]]:
     admission, size = operations.admission, estimated_bytes([one.job for one in jobs])
     if admission is not None and not admission.admit(base, size):
         full = yield from admission.check(base, size)
@@ -74,7 +83,7 @@ def _send(
         admission.begin(size)
     try:
         try:
-            answer = yield call
+            answer: list[Submitted] | str = yield call
         except NoNamespace:
             yield from operations.prepare()
             answer = yield call
@@ -82,11 +91,17 @@ def _send(
         operations.end(size)
     if isinstance(answer, str):
         raise refusal(f"{answer}; nothing of this call was stored") or Invalid(answer)
+    return answer
 
 
 def upstream(operations: SubmitOperations, job_id: str) -> Plan[list[str]]:
-    """Return the ids of the jobs that a job waits for, or waited for, in the order of its edges."""
-    key = keys.upstream(operations.bases[keys.partition_of_id(job_id)], job_id)
+    """Return the ids of the jobs that a job waits for, or waited for, in the order of its edges. Raises NotFound."""
+    base = operations.bases[
+        keys.partition_of_id(keys.check_name("id", job_id, keys.ID_MAX)) % len(operations.bases)
+    ]
+    key = keys.upstream(base, job_id)
+    if not (yield Call((("HLEN", keys.job(base, job_id)),), int)):
+        raise NotFound(f"no job {job_id}: it never existed, or its retention has passed")
     found: list[str] = []
     while True:
         command = ("LRANGE", key, len(found), len(found) + UPSTREAM_PAGE - 1)

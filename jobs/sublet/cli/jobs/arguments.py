@@ -117,6 +117,7 @@ def _list(parser: CommandParser) -> None:
     option("--task", metavar="NAME", default=None, help="only this task")
     option("--tag", metavar="TAG", default=None, help="only jobs with this tag")
     option("--group", metavar="GROUP", default=None, help="only jobs of this group")
+    option("--workflow", metavar="ID", default=None, help="only jobs of this workflow")
     option("--code", metavar="CODE", default=None, help="only those with this last error: ValueError, …")
     option("--worker", metavar="NAME", default=None, help="only those whose last attempt is this worker's")
     option(
@@ -127,6 +128,20 @@ def _list(parser: CommandParser) -> None:
         help="submitted at TIME or later; or 2h: that long ago",
     )
     option("--until", metavar="TIME", type=types.moment_or_age, default=None, help="submitted before TIME")
+    option("--limit", metavar="N", type=types.positive_integer, default=20, help="jobs per page (20)")
+    option("--cursor", metavar="CURSOR", default=None, help="continue after the previous page")
+
+
+def _workflow(parser: CommandParser) -> None:
+    parser.positional("id", metavar="ID", help="the workflow")
+    option = parser.option
+    option(
+        "--state",
+        metavar="STATE",
+        type=types.states,
+        default=None,
+        help=f"only jobs that are {' '.join(types.STATES)}: a,b",
+    )
     option("--limit", metavar="N", type=types.positive_integer, default=20, help="jobs per page (20)")
     option("--cursor", metavar="CURSOR", default=None, help="continue after the previous page")
 
@@ -150,6 +165,7 @@ def _ids(parser: CommandParser) -> None:
     option("--queue", metavar="NAME", default=None, help="instead of ids: all of this queue")
     option("--task", metavar="NAME", default=None, help="instead of ids: all of this task")
     option("--tag", metavar="TAG", default=None, help="instead of ids: all with this tag")
+    option("--workflow", metavar="ID", default=None, help="instead of ids: all of this workflow")
     option(
         "--code", metavar="CODE", default=None, help="instead of ids: all with this last error, as ValueError"
     )
@@ -276,6 +292,7 @@ ARGUMENTS = {
     "submit": _submit,
     "get": _get,
     "list": _list,
+    "workflow": _workflow,
     "events": _events,
     "cancel": _ids,
     "retry": _retry,

@@ -14,7 +14,7 @@ from sublet.errors import Invalid, JobsError
 from sublet.model import State
 from sublet.operations.orders.bulk import OrderOutcome, Selection
 
-FILTERS = ("state", "queue", "task", "tag", "code", "worker", "since", "until", "message")
+FILTERS = ("state", "queue", "task", "tag", "workflow", "code", "worker", "since", "until", "message")
 DONE = {"retry": "queued again", "cancel": "cancelled", "promote": "queued", "erase": "erased for good"}
 SHOWN = 20
 
@@ -37,6 +37,8 @@ def order(verb: str, args: Namespace) -> int:
         replace_ages(args, client)
         wanted = Selection(**{name: getattr(args, name) for name in FILTERS})
         wanted = wanted._replace(state=State(args.state) if args.state else None)
+        if args.workflow is not None:
+            wanted = wanted._replace(workflow=client.store.operations.full_id(args.workflow))
         client.store.follow_existing(client.store.operations.exists())
         with ProgressBar() as bar:
             bar.step("counting the jobs")

@@ -76,6 +76,8 @@ def _submission(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "submitted", _ago(job.submitted_at, now)
     if job.schedule:
         yield "schedule", job.schedule + (f"   for {moment(job.run_at)}" if job.run_at else "   run by hand")
+    if job.workflow:
+        yield "workflow", job.workflow
     if job.key:
         yield "key", job.key
     if job.replaced and job.replaced_at:

@@ -33,7 +33,7 @@ from sublet.protocol.plan import Plan
 
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
 DEFAULT_QUEUE = "default"
-FILTERS = ("task", "tag", "group", "code", "worker", "since", "until")
+FILTERS = ("task", "tag", "group", "workflow", "code", "worker", "since", "until")
 UNREAD = {"payload"}
 """Fields that lists do not print: they do not read large payloads."""
 
@@ -79,7 +79,9 @@ def list_jobs(args: Namespace) -> int:
             none = "no jobs on this page" if page.cursor else "no jobs"
             write(f"{none}{_missing_queue(client, args.queue)}{_unheld_key(args)}")
     if page.cursor:
-        note(f"more: {_same_command(args)} --cursor {shlex.quote(page.cursor)}")
+        note(
+            f"more: {same_command(args, ['list'], ('state', 'queue', *FILTERS))} --cursor {shlex.quote(page.cursor)}"
+        )
     return 0
 
 
@@ -159,9 +161,10 @@ def _missing_queue(client: SyncClient, queue: str | None) -> str:
     return f": there is no queue {queue}{did_you_mean(queue, known)}"
 
 
-def _same_command(args: Namespace) -> str:
-    words = [program(), "list"]
-    for flag in ("redis-url", "namespace", "state", "queue", *FILTERS):
+def same_command(args: Namespace, command: Sequence[str], flags: Sequence[str]) -> str:
+    """Return the command line with those of these flags that were given, for the next page."""
+    words = [program(), *command]
+    for flag in ("redis-url", "namespace", *flags):
         value = getattr(args, flag.replace("-", "_"))
         if flag == "redis-url" and value and Settings(redis_url=value).shown_url != value:
             words += ["--redis-url", '"$SUBLET_REDIS_URL"']  # it contains a password

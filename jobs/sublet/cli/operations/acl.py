@@ -26,7 +26,7 @@ from sublet.scaling.secrets_file import SecretsFile
 SUMMONS = ("summon", "complain")
 MAINTENANCE = ("init", "reap", "prune", "pick", "fire", "sample", *SUMMONS)
 VERBS = {
-    "submit": ("init", "submit", "signal", "watch", *SUMMONS),
+    "submit": ("init", "submit", "workflow", "signal", "watch", *SUMMONS),
     "work": (
         "claim",
         "heartbeat",
@@ -48,11 +48,11 @@ VERBS = {
 }
 """Role → the scripts that its Redis user may run. Submitting, working and ticking also summon workers for pools."""
 
-LOOK = "get getrange hget hstrlen hgetall hmget zscore zmscore hlen hexists exists hscan zrange zcard scard zcount zscan xrange xrevrange xread xinfo|stream type time"
+LOOK = "get getrange hget hstrlen hgetall hmget zscore zmscore hlen hexists exists hscan zrange zcard scard zcount zrank lrange llen zscan xrange xrevrange xread xinfo|stream type time"
 PREPARE = "hget info|memory"
 CALENDAR = "hgetall hmget zscore time zrange"
 PLAIN = {
-    "submit": f"{PREPARE} hgetall hmget hkeys zscore time ping subscribe",
+    "submit": f"{PREPARE} hgetall hmget hkeys hlen lrange zscore time ping subscribe",
     "work": f"{PREPARE} {CALENDAR} zcount zscan hscan exists blpop lpop lpush pexpire ping",
     "read": f"{LOOK} info script|exists",
     "admin": f"{PREPARE} {LOOK} info script|exists script|load scan mget hkeys blpop lpop lpush pexpire ping subscribe",

@@ -4,19 +4,23 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sublet.errors import Changed, Invalid, Refused
+from sublet.errors import Changed, Invalid, Refused, WrongState
 from sublet.model import JobSummary, Page, State
 from sublet.operations import job_list
-from sublet.protocol import audit_log, keys, server_info, verbs
+from sublet.protocol import audit_log, keys, reads, server_info, verbs
 from sublet.protocol.person import person
 from sublet.protocol.plan import Plan
+from sublet.protocol.scripts import Call
 from sublet.schedules.durations import EPOCH, MS
+from sublet.workflows import members, storing
 
 PAGE = 200
 """Most jobs that one page changes."""
+LOOKS = 5
 STATES = {
     "retry": (State.DEAD, State.CANCELLED),
     "cancel": (State.SCHEDULED, State.QUEUED, State.RUNNING),
@@ -64,6 +68,8 @@ class Selection(NamedTuple):
     """The job was submitted then or later."""
     until: datetime | None = None
     """The job was submitted earlier."""
+    workflow: str | None = None
+    """The id of a workflow that it belongs to."""
     within: Container[str] | None = None
 
     def listed(self) -> job_list.Filter:
@@ -74,12 +80,13 @@ class Selection(NamedTuple):
         return found
 
     def states(self, order: str) -> Sequence[State]:
-        """Return the states of the jobs that an order changes: `state` or, if None, the usual ones. Raises Invalid if
-        the order cannot change jobs in `state`.
+        """Return the states of jobs that an order looks for: `state`, or without one those that it usually changes, of a
+        workflow all that it can change. Raises Invalid for a state that it cannot change.
         """
         if self.state is not None and self.state not in STATES[order]:
             raise Invalid(f"state {self.state}: {order} takes {' or '.join(STATES[order])}")
-        return USUAL[order] if self.state is None else (self.state,)
+        usual = USUAL if self.workflow is None else STATES
+        return usual[order] if self.state is None else (self.state,)
 
     def words(self) -> str:
         """Return the filter as text for the audit, without the message, which may have private data."""
@@ -152,10 +159,13 @@ def order_page(
     all pages. Raises Changed, before the page changes a job, if the pages have found over a tenth more jobs than
     `expected`.
     """
+    if wanted.workflow is not None and wanted.within is None and cursor is None:
+        yield from _enter(sections[0][0], wanted.workflow, name if order else "")
     course = yield from _course(cursor, counted_at)
     began = EPOCH + course.began * MS
     page: Page = yield from job_list.list_jobs(sections, wanted.listed(), PAGE, course.place)
     jobs = [job for job in page.jobs if wanted.takes(job, began)]
+    jobs = (yield from _causes(sections[0][0], jobs)) if name == "retry" and wanted.workflow else jobs
     course = course._replace(found=course.found + len(jobs), place=page.cursor)
     if expected is not None and course.found * 10 > expected * 11:
         before = course.found - len(jobs)
@@ -170,13 +180,45 @@ def order_page(
     if jobs:
         words = f"{_words(so_far)}; {len(jobs):,} more found" if so_far else f"{len(jobs):,} found"
         yield from audit_log.record(*entry, words, course.order)
-    outcomes, moved, references = yield from _give(order, jobs)
+    give = partial(_insist, order, sections[0][0]) if wanted.workflow else order
+    outcomes, moved, references = yield from _give(give, jobs)
     if jobs:
         so_far.update("refused" if one.refusal else one.answer for one in outcomes)
         so_far["of"] += len(outcomes)
         yield from audit_log.record(*entry, _words(so_far), course.order)
     place = page.cursor and _closed_up(page.cursor, moved)
     return OrderPage(len(jobs), began, outcomes, course._replace(place=place).cursor(), references)
+
+
+def _enter(base: str, workflow_id: str, name: str) -> Plan[None]:
+    """Begin the order `name` (empty: a count) for a workflow. Raises NotFound, WrongState."""
+    state: str = yield members.state(base, workflow_id)
+    if name == "cancel" and state == "open":
+        yield storing.workflow(base, workflow_id, "cancel")
+    if name == "retry" and state == "cancelled":
+        raise WrongState(
+            f"workflow {workflow_id} was cancelled before it was whole: store it again as a new one"
+        )
+
+
+def _causes(base: str, jobs: Sequence[JobSummary]) -> Plan[list[JobSummary]]:
+    """Return these jobs without those that come back by the retry of another one."""
+    some = [job.id for job in jobs if job.last_error and job.last_error.code in ("upstream", "unsealed")]
+    others = (yield from members.brought_back(base, some)) if some else set[str]()
+    return [job for job in jobs if job.id not in others]
+
+
+def _insist(order: Order, base: str, job: JobSummary) -> Plan[tuple[str, tuple[bytes, ...]]]:
+    """Change a job of a workflow at its present revision. The answer is `unchanged` if its state has changed by itself."""
+    for _ in range(LOOKS):
+        try:
+            return (yield from order(job))
+        except WrongState:
+            return "unchanged", ()
+        except Changed:
+            found: list[JobSummary] = yield reads.summaries(base, [job.id])
+            job = found[0] if found else job
+    return (yield from order(job))
 
 
 def _give(
@@ -226,6 +268,8 @@ def _course(cursor: str | None, counted_at: datetime | None) -> Plan[_Course]:
 def _closed_up(cursor: str, moved: Sequence[JobSummary]) -> str:
     place, _, offset = cursor.rpartition("/")
     _, structure, *rest = place.split("/")
+    if structure.startswith(members.STRUCTURE):  # the place is an id
+        return cursor
     kind, _, queue = structure.partition(":")
     if kind in ("queue", "grouped", State.QUEUED):
         grouped = kind == "grouped"
@@ -235,4 +279,15 @@ def _closed_up(cursor: str, moved: Sequence[JobSummary]) -> str:
     return f"{place}/{max(0, int(offset) - left)}"
 
 
-VERBS = {"retry": verbs.retry, "cancel": verbs.cancel, "promote": verbs.promote}
+def verb(order: str, wanted: Selection) -> Callable[[str, str, int], Call[str]]:
+    """Return the call of an order for one job: partition, id and revision."""
+    if order == "retry" and wanted.workflow is not None:
+        return partial(verbs.retry, how="all")
+    return VERBS[order]
+
+
+VERBS: dict[str, Callable[[str, str, int], Call[str]]] = {
+    "retry": verbs.retry,
+    "cancel": verbs.cancel,
+    "promote": verbs.promote,
+}
