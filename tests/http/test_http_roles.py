@@ -33,6 +33,11 @@ MAY = {
     "POST /jobs/{id}/suspend": "work",
     "POST /jobs/suspend": "work",
     "POST /jobs/{id}/signal": "submit",
+    "GET /jobs/{id}/upstream": "read",
+    "POST /workflows": "submit",
+    "GET /workflows/{id}": "read",
+    "POST /workflows/{id}/cancel": "",
+    "POST /workflows/{id}/retry": "",
     "POST /jobs/heartbeat": "work",
     "POST /jobs/complete": "work",
     "POST /jobs/fail": "work",
@@ -141,7 +146,14 @@ async def test_each_role_may_use_its_routes_and_no_others(settings, caller):
 
 def test_each_role_has_the_routes_of_the_design():
     may = {role: {named(r) for r in ROUTES if role in r.roles} for role in Role}
-    submits = {"POST /jobs", "POST /jobs/batch", "GET /tasks", "GET /tasks/{name}", "GET /whoami"}
+    submits = {
+        "POST /jobs",
+        "POST /jobs/batch",
+        "POST /workflows",
+        "GET /tasks",
+        "GET /tasks/{name}",
+        "GET /whoami",
+    }
     assert may[Role.SUBMIT] == submits | {"POST /jobs/{id}/signal"}
     numbers = {"GET /stats", "GET /metrics", "GET /queues", "GET /queues/{queue}"}
     assert may[Role.METRICS] == {*numbers, "GET /whoami"}

@@ -32,7 +32,9 @@ def tightened(described, tokens):
 
     Durability is limited to `none`: the server has neither a replica nor a file and would answer 503.
     """
-    described["components"]["schemas"]["NewJob"]["properties"]["durability"]["anyOf"][0]["enum"] = ["none"]
+    for model in ("NewJob", "WorkflowJob"):
+        durability = described["components"]["schemas"][model]["properties"]["durability"]
+        durability["anyOf"][0]["enum"] = ["none"]
     for schema in described["components"]["schemas"].values():
         if "properties" in schema:
             schema.setdefault("additionalProperties", False)

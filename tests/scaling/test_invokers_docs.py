@@ -17,7 +17,7 @@ from sublet.scaling.invokers import KINDS, SECONDS, Invocation
 from sublet.scaling.invokers.http import ANSWER_MAX, HOLD
 from sublet.scaling.signing import SECRETS_MAX, TOLERANCE, Secrets
 from sublet_functions.handlers.worker_host import SECONDS as STAY
-from sublet_functions.schemas.summons import Summons
+from sublet_functions.schemas.triggers import Summons
 from tests.support import pages
 from tests.support.command_line import Shell
 from tests.support.paths import ROOT

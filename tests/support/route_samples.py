@@ -70,6 +70,13 @@ SAMPLES: dict[tuple[str, str], Sample] = {
         {"jobs": [{"id": "RUNNING", "token": "TOKEN", "kind": "sleep", "name": "nap", "delay": 60}]},
     ),
     ("POST", "/jobs/{id}/signal"): Sample("/jobs/SCHEDULED/signal", {"name": "go", "value": True}),
+    ("GET", "/jobs/{id}/upstream"): Sample("/jobs/RUNNING/upstream"),
+    ("POST", "/workflows"): Sample(
+        "/workflows", {"id": "mine", "jobs": [{"name": "a", "task": "t"}, {"task": "t", "after": ["a"]}]}, 201
+    ),
+    ("GET", "/workflows/{id}"): Sample("/workflows/FLOW"),
+    ("POST", "/workflows/{id}/cancel"): Sample("/workflows/FLOW/cancel"),
+    ("POST", "/workflows/{id}/retry"): Sample("/workflows/FLOW/retry"),
     ("POST", "/jobs/heartbeat"): Sample("/jobs/heartbeat", BATCH),
     ("POST", "/jobs/complete"): Sample("/jobs/complete", BATCH),
     ("POST", "/jobs/fail"): Sample("/jobs/fail", BATCH),
@@ -169,8 +176,19 @@ async def prepared(asked: Ask) -> dict[str, str]:
     await asked("PUT", "/tasks", {"tasks": [{"name": "resize"}, {"name": "t"}]})
     await asked("PUT", "/workers/mill", {"life": "1", "pool": "images"})
     await asked("PUT", "/schedules/yearly", {"task": "t", "cron": "0 0 1 1 *", "tz": "Europe/Berlin"})
-    return {"RUNNING": running, "TOKEN": lease["token"], "SCHEDULED": scheduled, "CANCELLED": cancelled}
+    jobs = [
+        {"name": "a", "task": "t", "queue": "held", "delay": 60},
+        {"task": "t", "queue": "held", "after": ["a"]},
+    ]
+    flow = (await asked("POST", "/workflows", {"jobs": jobs})).json()["id"]
+    return {
+        "RUNNING": running,
+        "TOKEN": lease["token"],
+        "SCHEDULED": scheduled,
+        "CANCELLED": cancelled,
+        "FLOW": flow,
+    }
 
 
-NOWHERE = {"RUNNING": "0-no", "TOKEN": "1.no", "SCHEDULED": "0-no", "CANCELLED": "0-no"}
+NOWHERE = {"RUNNING": "0-no", "TOKEN": "1.no", "SCHEDULED": "0-no", "CANCELLED": "0-no", "FLOW": "0-no"}
 """The values where nothing exists."""

@@ -83,7 +83,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         case.query.clear()  # for events alone
     if case.headers and "Idempotency-Key" in case.headers:
         case.headers["Idempotency-Key"] = unused(case.headers["Idempotency-Key"])
-        for job in body.get("jobs", [body]):
+        for job in (body, *body.get("jobs", [])):
             job.pop("id", None)
     if case.operation.path.startswith("/schedules/"):
         plan(case, body)
@@ -95,8 +95,19 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         }
     elif case.operation.path == "/queues/{queue}" and body:
         fit(case, body)
+    elif case.operation.path == "/workflows" and body:
+        link(body)
     elif next(numbers) % 3:
         aim(case, body)
+
+
+def link(workflow: dict[str, Any]) -> None:
+    """Let each job of a workflow wait for the one before; without ids, and without the options of a key."""
+    workflow.pop("id", None)
+    for number, job in enumerate(workflow["jobs"]):
+        for name in ("id", "key", "window", "debounce", "at_most", "on_conflict"):
+            job.pop(name, None)
+        job |= {"name": f"j{number}", "after": [f"j{number - 1}"] if number else [], "into": []}
 
 
 def tell(case: Any, event: dict[str, Any]) -> None:
@@ -151,6 +162,8 @@ def aim(case: Any, body: dict[str, Any]) -> None:
     if "token" in body:
         held = taken()
         words["id"], body["token"] = held["id"], held["token"]
+    elif path.startswith("/workflows/"):
+        words["id"] = ask("POST", "/workflows", {"jobs": [{"task": "t", "delay": 60}]})["id"]
     elif "{id}" in path:
         words["id"] = new_job(delay=60)
         body.pop("revision", None)

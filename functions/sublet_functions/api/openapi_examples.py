@@ -9,11 +9,11 @@ from pydantic import BaseModel
 from sublet_functions.schemas import requests as b
 from sublet_functions.schemas import schedules as t
 from sublet_functions.schemas import steps as s
+from sublet_functions.schemas import workflows as w
 from sublet_functions.schemas.orders import BulkOrder
 from sublet_functions.schemas.pools import PoolSettings
 from sublet_functions.schemas.queues import GroupSettings, QueuePatch
-from sublet_functions.schemas.summons import Summons
-from sublet_functions.schemas.triggers import Trigger
+from sublet_functions.schemas.triggers import Summons, Trigger
 
 _ID = "0-01KAHM7Z5V8K9XQ2T4R6W8Y0BC"
 _TOKEN = "7.k2v9x0m4q8s1"
@@ -30,6 +30,14 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     b.NewJobBatch: {
         "jobs": [_JOB, {"task": "greet", "payload": {"name": "Ada"}, "delay": 60, "durability": "none"}]
     },
+    w.NewWorkflow: {
+        "jobs": [
+            {"name": "a", "task": "fetch", "payload": {"page": 1}},
+            {"name": "b", "task": "fetch", "payload": {"page": 2}},
+            {"task": "index", "after": ["a", "b"], "on_failure": "run"},
+        ]
+    },
+    w.WorkflowOrder: {},
     b.Claim: {"queues": ["images", "default"], "n": 5, "worker": "mill-1", "lease": 30},
     b.Heartbeat: {"token": _TOKEN, "lease": 30, **_BEAT},
     b.HeartbeatBatch: {"lease": 30, "jobs": [_LEASE | _BEAT]},

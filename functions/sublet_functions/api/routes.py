@@ -11,6 +11,7 @@ from sublet.operations.history import History
 from sublet.operations.pool import Pool
 from sublet.schedules.definition import Schedule
 from sublet.tasks.catalogue import TaskInfo
+from sublet.workflows.reading import StoredWorkflow, UpstreamPage
 from sublet_functions.api.openapi import document
 from sublet_functions.api.route import Route
 from sublet_functions.dashboard.files import get_file, get_page
@@ -27,6 +28,7 @@ from sublet_functions.handlers.heartbeat import heartbeat, heartbeat_batch
 from sublet_functions.handlers.history import get_history
 from sublet_functions.handlers.jobs import get_job, list_jobs
 from sublet_functions.handlers.metrics import metrics
+from sublet_functions.handlers.new_workflows import submit_workflow
 from sublet_functions.handlers.note import note, note_batch
 from sublet_functions.handlers.orders import cancel_many, erase_many, promote_many, retry_many
 from sublet_functions.handlers.pools import delete_pool, get_pool, list_pools, put_pool
@@ -63,6 +65,7 @@ from sublet_functions.handlers.triggers import trigger
 from sublet_functions.handlers.whoami import whoami
 from sublet_functions.handlers.work import work
 from sublet_functions.handlers.workers import drain, enlist, leave, list_workers, reconcile, retire
+from sublet_functions.handlers.workflows import cancel_workflow, get_workflow, list_upstream, retry_workflow
 from sublet_functions.http.auth import Role
 from sublet_functions.http.body import BATCH_BODY_MAX
 from sublet_functions.http.response import JSON, Response, encode
@@ -70,12 +73,12 @@ from sublet_functions.schemas import query as q
 from sublet_functions.schemas import requests as b
 from sublet_functions.schemas import responses as a
 from sublet_functions.schemas import steps as s
+from sublet_functions.schemas import workflows as w
 from sublet_functions.schemas.orders import BulkOrder, OrderResult
 from sublet_functions.schemas.pools import PoolSettings
 from sublet_functions.schemas.queues import GroupSettings, GroupsQuery, QueuePatch
 from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun, SchedulesPage, StoredSchedule
-from sublet_functions.schemas.summons import Summons
-from sublet_functions.schemas.triggers import Trigger
+from sublet_functions.schemas.triggers import Summons, Trigger
 
 ALL: frozenset[Role] = frozenset()
 SUBMIT, WORK, READ, TICK, ADMIN, METRICS = (
@@ -128,6 +131,13 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/jobs/suspend", WORK, suspend_batch, s.SuspensionBatch, NO, {200: a.BatchResult}, most=MANY),
     Route("POST", "/jobs/{id}/signal", SUBMIT | ADMIN, signal, s.Signal, NO, {200: s.KeptSignal},
           ("not-found", "wrong-state", "steps-full")),
+    Route("GET", "/jobs/{id}/upstream", READ, list_upstream, NO, q.PageQuery, {200: UpstreamPage}, NOT_FOUND, headers=PAGED),
+    Route("POST", "/workflows", SUBMIT, submit_workflow, w.NewWorkflow, NO, {201: w.SubmittedWorkflow, 200: w.SubmittedWorkflow},
+          (*NEW_PROBLEMS, "unknown-task", "queue-full", "wrong-state"), most=MANY, headers=IDEMPOTENT),
+    Route("GET", "/workflows/{id}", READ, get_workflow, NO, w.WorkflowQuery, {200: StoredWorkflow}, NOT_FOUND, headers=PAGED),
+    Route("POST", "/workflows/{id}/cancel", ADMIN, cancel_workflow, w.WorkflowOrder, NO, {200: w.WorkflowOrdered}, NOT_FOUND),
+    Route("POST", "/workflows/{id}/retry", ADMIN, retry_workflow, w.WorkflowOrder, NO, {200: w.WorkflowOrdered},
+          (*NOT_FOUND, "wrong-state")),
     Route("POST", "/jobs/heartbeat", WORK, heartbeat_batch, b.HeartbeatBatch, NO, {200: a.BatchResult}, most=MANY),
     Route("POST", "/jobs/complete", WORK, complete_batch, b.CompletionBatch, NO, {200: a.BatchResult}, most=MANY),
     Route("POST", "/jobs/fail", WORK, fail_batch, b.FailureBatch, NO, {200: a.BatchResult}, most=MANY),
@@ -138,10 +148,10 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/jobs/{id}/promote", ADMIN, promote, b.JobAction, NO, {200: a.JobState}, ACTION_PROBLEMS),
     Route("POST", "/jobs/{id}/reschedule", ADMIN, reschedule, b.Reschedule, NO, {200: a.JobState}, ACTION_PROBLEMS),
     Route("POST", "/jobs/{id}/erase", ADMIN, erase, b.JobAction, NO, {200: a.ErasedJob}, ACTION_PROBLEMS),
-    Route("POST", "/jobs/retry", ADMIN, retry_many, BulkOrder, NO, {200: OrderResult}, ("changed",)),
-    Route("POST", "/jobs/cancel", ADMIN, cancel_many, BulkOrder, NO, {200: OrderResult}, ("changed",)),
-    Route("POST", "/jobs/promote", ADMIN, promote_many, BulkOrder, NO, {200: OrderResult}, ("changed",)),
-    Route("POST", "/jobs/erase", ADMIN, erase_many, BulkOrder, NO, {200: OrderResult}, ("changed",)),
+    Route("POST", "/jobs/retry", ADMIN, retry_many, BulkOrder, NO, {200: OrderResult}, ACTION_PROBLEMS),
+    Route("POST", "/jobs/cancel", ADMIN, cancel_many, BulkOrder, NO, {200: OrderResult}, (*NOT_FOUND, "changed")),
+    Route("POST", "/jobs/promote", ADMIN, promote_many, BulkOrder, NO, {200: OrderResult}, (*NOT_FOUND, "changed")),
+    Route("POST", "/jobs/erase", ADMIN, erase_many, BulkOrder, NO, {200: OrderResult}, (*NOT_FOUND, "changed")),
     Route("GET", "/queues", READ | METRICS, list_queues, NO, q.PageQuery, {200: a.QueuesPage}, headers=PAGED),
     Route("GET", "/queues/{queue}", READ | METRICS, get_queue, NO, NO, {200: Queue}),
     Route("PATCH", "/queues/{queue}", ADMIN, change_queue, QueuePatch, NO, {200: Queue}, ("changed",)),
@@ -205,11 +215,13 @@ SHARED = frozenset(
             get_server,
             get_history,
             list_audit,
+            get_workflow,
+            list_upstream,
         ),
     }
 )
 """Handlers that only read: clients that accept an older answer may share one."""
-WITH_PAYLOADS = frozenset({list_jobs, get_job, get_schedule})
+WITH_PAYLOADS = frozenset({list_jobs, get_job, get_schedule, list_upstream})
 """Handlers whose answers have payloads: shared ones are kept for 5 s only."""
 ERASING = frozenset({erase, erase_many})
 """Handlers after which all shared answers are dropped."""
@@ -221,9 +233,21 @@ BY_TOKEN = frozenset({list_workers})
 """Handlers whose answer differs with the token's name."""
 WITHIN_QUEUES = frozenset(
     {
-        *(submit, submit_batch, list_jobs, get_job, claim, claim_next, cancel, retry, promote, erase),
+        *(
+            submit,
+            submit_batch,
+            submit_workflow,
+            list_jobs,
+            get_job,
+            claim,
+            claim_next,
+            cancel,
+            retry,
+            promote,
+            erase,
+        ),
         *(reschedule, retry_many, cancel_many, promote_many, erase_many),
-        *(heartbeat, complete, fail, release, note, step, suspend, suspend_batch, signal),
+        *(heartbeat, complete, fail, release, note, step, suspend, suspend_batch, signal, list_upstream),
         *(heartbeat_batch, complete_batch, fail_batch, release_batch, note_batch),
         *(
             list_queues,

@@ -67,7 +67,7 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
     else:
         reason = "only for CloudEvents: name the task in the body"
         raise Problem("invalid", f"query.task: {reason}", errors=[invalid_value(reason, "query", "task")])
-    known = await _known(call, [new])
+    known = await known_tasks(call, [new])
     job, warning = submission(call, new, key, known, event_id=event_id)
     named = key is not None or isinstance(body, Event) or body.id is not None
     (answer,) = await _store(call, [job], named)
@@ -84,7 +84,8 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
     return json_response(content, 201 if answer.created else 200, headers)
 
 
-async def _known(call: Call[Any, Any], jobs: Sequence[NewJob]) -> KnownTasks:
+async def known_tasks(call: Call[Any, Any], jobs: Sequence[NewJob]) -> KnownTasks:
+    """Return the tasks that the server knows, with those of these jobs read anew if they are unknown."""
     known = call.known
     if known is None:
         raise TypeError("a call that submits jobs needs `known`")
@@ -128,7 +129,7 @@ def job_of_event(event: Event, asked: EventQuery) -> NewJob:
 async def submit_batch(call: Call[NewJobBatch, Empty]) -> Response:
     """Store up to 1,000 jobs independently; the outcomes are in their order. An invalid job refuses the request."""
     key = idempotency_key(call)
-    known = await _known(call, call.body.jobs)
+    known = await known_tasks(call, call.body.jobs)
     pairs = [submission(call, job, key, known, at) for at, job in enumerate(call.body.jobs)]
     jobs = [job for job, _ in pairs]
     answers = await _store(call, jobs, key is not None or all(job.id for job in call.body.jobs))
@@ -220,7 +221,7 @@ async def check_schedule(call: Call[Any, Any], job: NewJob, payload: bytes) -> t
     """Check the jobs that a schedule will submit; return their options, and a warning if their arguments may
     be wrong. Raises Problem.
     """
-    known = await _known(call, [job])
+    known = await known_tasks(call, [job])
     task = known.find(job.task)
     own = replace(task.options, delay=0, run_at=None, **OF_SINGLE_JOBS) if task else DEFAULTS
     asked = _options(job, own)
@@ -273,9 +274,9 @@ def _check_attempts(call: Call[Any, Any], job: NewJob, asked: Options, where: tu
         )
 
 
-def keyed_id(call: Call[Any, Any], key: str, at: int | None = None) -> str:
+def keyed_id(call: Call[Any, Any], key: str, at: object = None) -> str:
     """Return the id for a job with an Idempotency-Key: a hash of the token's name, the key, and the position
-    in a batch.
+    in a batch (any JSON).
     """
     return "i." + hashlib.sha256(json.dumps([call.principal.name, key, at]).encode()).hexdigest()[:40]
 

@@ -17,8 +17,7 @@ from sublet_functions.http.problems import Problem, validation_problem
 from sublet_functions.http.request import Request
 from sublet_functions.http.response import Response
 from sublet_functions.schemas.query import Empty, TickQuery, WorkQuery
-from sublet_functions.schemas.summons import Summons
-from sublet_functions.schemas.triggers import CLOCKS, Clock, PoolCall, TickEvent, Trigger, WorkEvent
+from sublet_functions.schemas.triggers import CLOCKS, Clock, PoolCall, Summons, TickEvent, Trigger, WorkEvent
 
 PLATFORM = Principal("platform", frozenset({Role.TICK, Role.WORK}))
 """The client that stands for a platform which has authorized an event's sender."""

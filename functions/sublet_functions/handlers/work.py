@@ -13,7 +13,7 @@ from sublet_functions.http.problems import Problem
 from sublet_functions.http.request import Request
 from sublet_functions.http.response import JSON, Response
 from sublet_functions.schemas.query import WorkQuery
-from sublet_functions.schemas.summons import Summons
+from sublet_functions.schemas.triggers import Summons
 
 SIGNED_BODY_MAX = 16 * 1024
 """Most bytes of a signed body, which is read before the client is known."""

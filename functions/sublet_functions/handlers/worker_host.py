@@ -14,7 +14,7 @@ from sublet.errors import Invalid, JobsError
 from sublet_functions.http.problems import Problem
 from sublet_functions.http.response import encode
 from sublet_functions.schemas.responses import WorkSummary
-from sublet_functions.schemas.summons import Summons
+from sublet_functions.schemas.triggers import Summons
 
 if TYPE_CHECKING:
     from sublet.app import App

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sublet.model import State, Timestamp
-from sublet_functions.schemas.fields import WHOLE, Cursor, Moment, Name, Tag
+from sublet_functions.schemas.fields import WHOLE, Cursor, Id, Moment, Name, Tag
 from sublet_functions.schemas.requests import RequestModel
 from sublet_functions.schemas.responses import BatchItem, ResponseModel
 
@@ -20,6 +20,11 @@ class JobFilter(RequestModel):
     task: Name | None = None
     code: Name | None = Field(None, description="The code of the job's last error.")
     tag: Tag | None = None
+    workflow: Id | None = Field(
+        None,
+        description="The workflow of the jobs. Then cancel also takes running ones and closes an open workflow, and retry takes "
+        "dead and cancelled ones, but those that come back by the retry of another.",
+    )
     worker: Name | None = Field(None, description="The worker of the last attempt, running or ended.")
     since: Moment | None = Field(None, description="Submitted then or later.")
     until: Moment | None = Field(None, description="Submitted earlier.")
@@ -48,7 +53,7 @@ class OrderedJob(BatchItem):
     """One job's outcome, and its revision before."""
 
     revision: int
-    state: State | Literal["erased"] | None = None  # type: ignore[assignment]  # wider than in other batches
+    state: State | Literal["erased", "unchanged"] | None = None  # type: ignore[assignment]  # wider than in other batches
 
 
 class OrderResult(ResponseModel):

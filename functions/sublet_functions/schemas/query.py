@@ -44,7 +44,7 @@ class AnyQuery(BaseModel):
 class PathParams(Query):
     """The parameters in the paths of all routes, by the name in braces, such as `/jobs/{id}`."""
 
-    id: Id | None = Field(None, description="The job's id.")
+    id: Id | None = Field(None, description="The id of the job, or of the workflow.")
     queue: QueueName | None = Field(None, description="The queue's name; `*` is the whole namespace.")
     group: Group | None = Field(None, description="The group: 1 to 128 visible ASCII characters.")
     name: Name | None = Field(None, description="The name of the worker, the pool, or the task.")
@@ -120,6 +120,7 @@ class ListQuery(Query):
     task: Name | None = Field(None, description="Only jobs of this task.")
     tag: Tag | None = Field(None, description="Only jobs with this tag.")
     group: Group | None = Field(None, description="Only jobs of this group.")
+    workflow: Id | None = Field(None, description="Only jobs of this workflow.")
     code: Name | None = Field(
         None, description="Only jobs whose last error has this code, e.g. `ValueError` or `lease_expired`."
     )

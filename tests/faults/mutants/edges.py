@@ -403,4 +403,28 @@ MUTANTS = (
         "a job of a cancelled workflow runs to its end",
         "client/test_workflow_reads.py::test_a_job_that_is_claimed_meanwhile_is_cancelled_all_the_same[fakeredis]",
     ),
+    Mutant(
+        "a token without payloads reads results of upstreams",
+        "functions/sublet_functions/handlers/workflows.py",
+        "results=call.principal.sees_payloads,",
+        "results=True,",
+        "a person who only watches reads the data of customers",
+        "http/test_workflows_http.py::test_a_token_without_payloads_sees_no_results",
+    ),
+    Mutant(
+        "a limited token adds edges to jobs of other queues",
+        "functions/sublet_functions/handlers/new_workflows.py",
+        "if word in hidden:",
+        "if word in ():",
+        "a tenant's task reads the results of another tenant",
+        "http/test_workflows_http.py::test_a_limited_token_reaches_no_job_of_other_queues",
+    ),
+    Mutant(
+        "an Idempotency-Key with another body adds jobs to the workflow",
+        "functions/sublet_functions/handlers/new_workflows.py",
+        "own = keyed_id(call, key, digest) if",
+        'own = keyed_id(call, key, "workflow") if',
+        "a client's mistake starts jobs that it does not know of",
+        "http/test_workflows_http.py::test_with_an_idempotency_key_another_body_is_refused",
+    ),
 )
