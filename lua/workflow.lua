@@ -1,6 +1,6 @@
 -- workflow: store jobs that wait for others, all of them or none; seal or cancel the workflow that they belong to.
 --
--- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/tags.lua lib/steps.lua lib/conflict.lua lib/intake.lua lib/edges.lua lib/links.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua
+-- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/tags.lua lib/steps.lua lib/conflict.lua lib/intake.lua lib/calls.lua lib/edges.lua lib/links.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  workflow     its id, of which the jobs become members; "" for jobs without a workflow
 -- ARGV  how          "seal": the workflow is whole, its jobs start. "open": more calls follow, and they wait for "seal", for at
@@ -14,45 +14,16 @@
 --                    nothing is stored: "QUEUE_FULL …", "INVALID …", "NOT_FOUND …" or "WRONG_STATE …"
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
-local SEAL_WITHIN = 3600000                 -- ms in which a workflow must be sealed
 local workflow, how = ARGV[1], ARGV[2]
 local refused_because = refused((#ARGV - 2) / 7, 200)
 if refused_because then return refused_because end
-local all, about, members = edges(), key('workflow:', workflow), key('members:', workflow)
 local is_flow = workflow ~= ''
 if is_flow and (#workflow > 64 or not is_name(workflow)) or not is_flow and how ~= 'seal'
     or not (how == 'seal' or how == 'open' or how == 'cancel' and #ARGV == 2) then
   return {'INVALID workflow: use an id of 1 to 64 of ' .. NAME .. '; how: seal, open, or cancel without jobs'}
 end
-local state = is_flow and call('HGET', about, 'state')
-call('ZCARD', members)
-if not state and how == 'cancel' then return {'NOT_FOUND no workflow ' .. workflow} end
-local itself = all.upstream('/' .. workflow)
-if state == 'open' and how ~= 'open' then all.look(itself) end
-
-local answers = {}
-for i = 3, #ARGV, 7 do
-  local answer, is_refused = examine_linked(workflow, how == 'open', unpack(ARGV, i, i + 6))
-  if is_refused then return {answer} end
-  answers[#answers + 1] = answer
-end
-if edge_count > EDGES then return {'INVALID edges: a call takes up to ' .. EDGES .. ', not ' .. edge_count} end
-local late = state == 'cancelled' and (how == 'seal' or #new_jobs > 0) and 'was cancelled, or not sealed within an hour'
-  or state == 'sealed' and (how == 'cancel' or how == 'open' and #new_jobs > 0) and 'is sealed'
-  or state == 'sealed' and #new_jobs > 0 and call('ZCOUNT', members, 0, 0) == 0 and 'has ended'
-if late then return {'WRONG_STATE workflow ' .. workflow .. ' ' .. late} end
-
+local answers, wrong = examine_workflow(workflow, how, 3)
+if wrong then return {wrong} end
 begin()
-if is_flow and not state then
-  call('HSET', about, 'created_at', stamp, 'state', how == 'open' and how or 'sealed')
-  if how == 'open' then call('ZADD', key('scheduled'), digits(now + SEAL_WITHIN), '>' .. itself.id) end
-end
-if #new_jobs > 0 then store_linked(workflow) end
-if state == 'open' and how ~= 'open' then
-  itself.state = how == 'seal' and 'completed' or 'cancelled'
-  call('HSET', about, 'state', how == 'seal' and 'sealed' or 'cancelled')
-  call('ZREM', key('scheduled'), '>' .. itself.id)
-  all.settle(itself, place)
-end
-if is_flow then all.check_end(workflow) end
+store_workflow(workflow, how, place)
 return answers

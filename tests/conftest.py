@@ -27,6 +27,7 @@ from sublet.connection import held_secrets
 from sublet.connection.settings import Settings
 from sublet.connection.transport import Transport
 from sublet.devtools.embedded_server import EmbeddedServer
+from sublet.errors import JobsError
 from sublet.model import (
     Beat,
     Card,
@@ -48,8 +49,9 @@ from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick, Picked
 from sublet.steps import calls as steps
+from sublet.steps.calls import CalledJob, Kept
 from sublet.store.store import Store
-from sublet.workflows import storing
+from sublet.workflows import following, storing
 from tests.support.command_server import ADDRESS, COMMANDS
 from tests.support.draws import RUN, one_for
 from tests.support.leftovers import Leftovers
@@ -320,6 +322,19 @@ class Desk:
         (answer,) = await self.run(steps.suspend(self.base, [Suspension(lease, kind, name, seconds)]))
         return answer
 
+    def call_of(
+        self, lease: Lease, name: str = "label", queue: str = "q", rules: str = ""
+    ) -> Call[Kept | JobsError]:
+        """A call of another job by a step."""
+        job = Submission("0-unused", queue, "t", rules, b"{}")
+        return steps.call(self.base, lease, steps.CalledJob(name, job))
+
+    async def call(self, lease: Lease, name: str = "label") -> Kept:
+        """Call another job; returns the step."""
+        answer = await self.run(self.call_of(lease, name))
+        assert isinstance(answer, Kept)
+        return answer
+
     async def signal(self, job_id: str, name: str = "go", value: bytes = b"true", by: str = "") -> str:
         return await self.run(steps.signal(self.base, job_id, name, value, by))
 
@@ -517,6 +532,12 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "claim": verbs.claim(base, claim_id=uuid.uuid4().hex, worker="w", lease=30, n=1, queues=["q"]),
             "heartbeat": verbs.heartbeat(base, [Beat(held, b"1")], lease=30),
             "complete": verbs.complete(base, [Completion(held, b"1")]),
+            "proceed": following.proceed(
+                base,
+                Completion(held, b"1"),
+                "new-flow",
+                [storing.Linked(Submission("linked", "q", "t", "", b"{}"))],
+            ),
             "fail": verbs.fail(base, [Failure(held, "Boom", "words", "more words")]),
             "release": verbs.release(base, [Release(held, 1, "why")]),
             "cancel": verbs.cancel(base, held.id, 1),
@@ -535,6 +556,7 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "audit": verbs.audit(base, "o" * 22, "anna", "retry", "task=t", "q", "5 jobs found"),
             "note": verbs.note(base, [Note(held, b"1", b"a line")]),
             "step": steps.step(base, held, {"paid": b"1"}),
+            "call": steps.call(base, held, CalledJob("label", Submission("0-unused", "q", "t", "", b"{}"))),
             "suspend": steps.suspend(base, [Suspension(held, "sleep", "cool", 1)]),
             "signal": steps.signal(base, held.id, "approval", b"1"),
             "enlist": verbs.enlist(base, Card("w", "1", "", b"{}")),

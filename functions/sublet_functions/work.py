@@ -9,9 +9,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from sublet.app import App
-from sublet.context import keep_logs
 from sublet.errors import Invalid
 from sublet.execution.runner import NO_LIMITS, Limits
+from sublet.job_log import keep_logs
 from sublet.protocol.verbs import QUEUES_MAX
 from sublet.scaling.invokers import Invoker, invokers_of
 from sublet.scaling.summoner import CLOSING, Summoner

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from sublet.app import App, Task
     from sublet.client.client import Client
     from sublet.client.handle import Handle
-    from sublet.client.result import Outcome
     from sublet.client.sync_client import SyncClient
     from sublet.client.sync_handle import SyncHandle
     from sublet.connection.settings import Settings
@@ -38,9 +37,11 @@ if TYPE_CHECKING:
     )
     from sublet.model import Attempt, Job, Page, Queue, State, Stats, Submission, Submitted
     from sublet.options import Backoff, Options
+    from sublet.outcome import Outcome
     from sublet.schedules.definition import Schedule
     from sublet.schedules.recurrence import Recurrence
     from sublet.tasks.failures import AttemptFailure
+    from sublet.then import Then
     from sublet.worker.config import WorkerConfig
     from sublet.worker.worker import Worker
 
@@ -55,14 +56,15 @@ _HOMES = {
         "WrongLayout", "WrongState",
     ),
     "sublet.client.handle": ("Handle",),
-    "sublet.client.result": ("Outcome",),
     "sublet.client.sync_handle": ("SyncHandle",),
     "sublet.model": ("Attempt", "Job", "Page", "Queue", "State", "Stats", "Submission", "Submitted"),
     "sublet.options": ("Backoff", "Options"),
+    "sublet.outcome": ("Outcome",),
     "sublet.schedules.definition": ("Schedule",),
     "sublet.app": ("App", "Task"),
     "sublet.schedules.recurrence": ("Recurrence",),
     "sublet.tasks.failures": ("AttemptFailure",),
+    "sublet.then": ("Then",),
     "sublet.worker.config": ("WorkerConfig",),
     "sublet.worker.worker": ("Worker",),
 }  # fmt: skip
@@ -72,7 +74,7 @@ __all__ = [
     "App", "Attempt", "AttemptFailure", "Backoff", "Changed", "Client", "Context", "Discard", "Handle", "Invalid", "Job", "JobCancelled",
     "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound", "Options", "OutOfMemory", "Outcome", "Page", "Queue",
     "QueueFull", "Recurrence", "Refused", "Schedule", "Settings", "Snooze", "State", "Stats", "StepsFull", "Submission", "Submitted",
-    "SyncClient", "SyncHandle", "Task", "TooMany", "Unavailable", "Unfit", "Worker", "WorkerConfig", "WorkersFull",
+    "SyncClient", "SyncHandle", "Task", "Then", "TooMany", "Unavailable", "Unfit", "Worker", "WorkerConfig", "WorkersFull",
     "WrongLayout", "WrongState",
 ]  # fmt: skip
 

@@ -41,9 +41,9 @@ from sublet.tasks.user_modules import include_module, is_module_name
 
 if TYPE_CHECKING:
     from sublet.client.client import Client
-    from sublet.client.result import Outcome
     from sublet.connection.settings import Settings
     from sublet.operations.operations import Operations
+    from sublet.outcome import Outcome
 
 P = ParamSpec("P")
 R = TypeVar("R")

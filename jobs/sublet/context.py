@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-import logging
 import math
-import os
 import threading
 import time
 from collections import deque
@@ -15,14 +13,13 @@ from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar, overload
 
 from sublet.errors import Invalid
-from sublet.model import Lease, News
-from sublet.steps.waits import StepOpener, Steps
+from sublet.model import Lease, News, Submission
+from sublet.steps.waits import StepOpener, Steps, Upstream
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 CHECKPOINT_MAX = 64 * 1024
-LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 LOG_MAX = 8 * 1024
 """How many bytes of an attempt's log are kept, from its end."""
 SEND_SECONDS = 0.1
@@ -254,6 +251,20 @@ class Context:
         """
         return self._opened().wait_for(name, None if timeout is None else checked_delay(timeout))
 
+    def call(self, name: str, job: Submission) -> Any:
+        """Submit a job, made by `Task.job(…)`, as a step, and return its result. Until it has ended, no slot is held: the
+        attempt ends, and the job runs again then. In an async task, await it. Raises JobFailed, JobCancelled, QueueFull,
+        StepsFull, Invalid.
+        """
+        return self._opened().call(name, job)
+
+    @property
+    def upstream(self) -> Upstream:
+        """The `Outcome` of each job that this one waited for, in the order of its edges: `async for one in ctx.upstream`,
+        or `await ctx.upstream` for a list; in a plain function `for`. The error of a deleted job is NotFound.
+        """
+        return self._opened().upstream()
+
     def open_with(self, opener: StepOpener) -> None:
         """Let `opener` open the steps, unless they are open."""
         self._opener = opener
@@ -355,41 +366,3 @@ def waiting() -> Iterator[None]:
         yield
     finally:
         context.waits(-1)
-
-
-class JobLogHandler(logging.Handler):
-    """Adds the `logging` records of a running task to its attempt's log."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Add one log record to the running attempt's log; ignore it outside of a task."""
-        context = current.get()
-        if context is None or record.__dict__.get("sublet_kept"):
-            return
-        record.__dict__["sublet_kept"] = True  # each worker of the process has a handler
-        try:
-            context.log(f"{record.levelname.lower()} {self.format(record)}")
-        except Exception:  # noqa: BLE001  # a record that cannot be formatted must not fail the task
-            self.handleError(record)
-
-
-def job_log_level() -> str:
-    """Return SUBLET_LOG_LEVEL in upper case; empty if it is not set. Raises Invalid for an unknown level."""
-    level = os.environ.get("SUBLET_LOG_LEVEL", "")
-    if level and level.upper() not in LOG_LEVELS:
-        raise Invalid(f"SUBLET_LOG_LEVEL={level[:40]!r}: use {', '.join(LOG_LEVELS).lower()}")
-    return level.upper()
-
-
-def keep_logs() -> JobLogHandler:
-    """Add a handler to the root logger, which copies log records of running tasks to their attempts' logs;
-    return the handler.
-
-    SUBLET_LOG_LEVEL is the lowest level that is copied (default: INFO); if it is set, the root logger's level
-    is lowered to it. Raises Invalid.
-    """
-    level, root = job_log_level(), logging.getLogger()
-    handler = JobLogHandler(level or logging.INFO)
-    if level and root.level > handler.level:
-        root.setLevel(handler.level)
-    root.addHandler(handler)
-    return handler

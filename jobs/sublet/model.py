@@ -125,7 +125,6 @@ class Reaped(NamedTuple):
     more: bool
     come: bool
     pools: int
-    """Number of pools."""
     partitions: int
     """Partitions of the namespace; 0 if unknown."""
 
@@ -149,12 +148,12 @@ class News(StrEnum):
     """1 when the task begins to wait for another job's result, 0 when the wait ends."""
     COST = "C"
     """The job's real cost, as digits."""
+    FOLLOWING = "T"
+    """Some of the jobs that follow, if it is completed."""
 
 
 class Note(NamedTuple):
-    """A checkpoint (JSON), the last log lines and the cost (digits) of a running attempt, to store. An empty
-    value leaves the stored one.
-    """
+    """A checkpoint (JSON), the last log lines and the cost (digits) of a running attempt. An empty value leaves the stored one."""
 
     lease: Lease
     checkpoint: bytes = b""
@@ -177,11 +176,21 @@ class Card(NamedTuple):
     """The name of its API token, if the worker uses the HTTP API; else empty."""
 
 
+class Following(NamedTuple):
+    """Jobs to store when a job is completed, as a workflow of this id; `callback` waits for all of them."""
+
+    workflow: str
+    jobs: tuple[Submission, ...]
+    callback: Submission | None = None
+    on_failure: Literal["cancel", "run", "hold"] = "cancel"
+
+
 class Completion(NamedTuple):
-    """An attempt that succeeded, with its result (JSON)."""
+    """An attempt that succeeded, with its result (JSON), and the jobs that follow, if any."""
 
     lease: Lease
     result: bytes
+    following: Following | None = None
 
 
 class Failure(NamedTuple):
@@ -201,18 +210,14 @@ class Release(NamedTuple):
     delay: float = 0
     reason: str = ""
     code: Literal["released", "unknown_task", "abandoned"] = "released"
-    """`released`; `unknown_task`: the worker lacks the task, or the task does not take the arguments;
-    `abandoned`: the claim's caller has disconnected, and may have repeated the claim.
-    """
+    """`unknown_task`: the worker lacks the task, or it does not take the arguments; `abandoned`: the claim's caller has left."""
 
 
 class Suspension(NamedTuple):
-    """An attempt whose task sleeps, or waits for the signal `name`. The job runs again after `seconds` (None: no limit),
-    or when the signal arrives. The attempt used no try.
-    """
+    """An attempt whose task waits for a step: `seconds`, a signal, or the end of a called job. None: no limit. No try is used."""
 
     lease: Lease
-    kind: Literal["sleep", "signal"]
+    kind: Literal["sleep", "signal", "call"]
     name: str
     seconds: float | None = None
 
@@ -334,7 +339,7 @@ class Job(JobSummary):
     """A job with all that Redis keeps of it, but the values of its steps."""
 
     awaits: str | None = None
-    """What a scheduled job waits for: `signal NAME`, `sleep NAME`, `upstream N` (jobs), `retry ID` (of a failed upstream); or None."""
+    """What it waits for: `signal NAME`, `sleep NAME`, `call NAME`, `upstream N` (jobs that run first), `retry ID` of the job that holds it."""
     steps: tuple[KeptStep, ...] = ()
     """The job's kept steps, oldest first. Completion deletes them."""
     checkpoint: Any = None

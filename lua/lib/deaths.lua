@@ -19,16 +19,6 @@ local function load_movable(id)
   return job
 end
 
--- 24 hexadecimal digits, computed from a text. Redis's own function for this is missing in some servers for tests.
-local function digest_of(text)
-  local a, b, c = 0, 0, 0
-  for i = 1, #text do
-    local byte = string.byte(text, i)
-    a, b, c = (a * 33 + byte) % 4294967291, (b * 257 + byte) % 4294967279, (c * 65599 + byte) % 4294967231
-  end
-  return string.format('%08x%08x%08x', a, b, c)
-end
-
 -- Queue the job that reports a death (on_dead), above any limit. Its id is computed from the dead job's id and the
 -- attempt's token. With the rule `death`, its own death is not reported.
 local HOOK_TRIES = 20                       -- with the usual backoff, about an hour

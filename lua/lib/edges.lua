@@ -1,4 +1,4 @@
--- lib/edges: jobs that wait for others, and the members of workflows. It needs base, queue and flow. Its functions are made
+-- lib/edges: jobs that wait for others, and the members of workflows. It needs base, queue, flow and calls. Its functions are made
 -- at the first use, so that calls for other jobs do not pay for them.
 -- luacheck: push ignore 211
 local KEEP_UPSTREAM = 604800000             -- ms for which at least a completed job is kept that others waited for: 7 days
@@ -46,7 +46,9 @@ local function make_edges()
     call('LLEN', key('downstream:', job.id))
     if room > 0 then job.edges = call('LRANGE', job.list, 0, room - 1) end
     room = room - #job.edges
-    for _, id in ipairs(job.edges) do E.read(load(id)) end
+    for _, id in ipairs(job.edges) do
+      if not read_caller(id) then E.read(load(id)) end
+    end
     return job
   end
 
@@ -129,7 +131,9 @@ local function make_edges()
     if #edges > 0 then call('LTRIM', list, #edges, -1) end
     for _, id in ipairs(edges) do
       local job = load(id)
-      if job.needs then
+      if string.find(id, ' ', 1, true) then
+        settle_call(id, from, lives, place)
+      elseif job.needs then
         if lives then
           mend(job, from, place)
         elseif from.state == 'completed' or job.rules.on_failure == 'run' and not from.workflow then

@@ -1,6 +1,7 @@
--- lib/links: check the edges of new jobs, and store them. It needs base, intake and edges.
+-- lib/links: check the edges of new jobs, and store them; workflows. It needs base, intake and edges.
 -- luacheck: push ignore 211
 local EDGES = 500                           -- in one call
+local SEAL_WITHIN = 3600000                 -- ms in which a workflow must be sealed
 local linked = {}                           -- id → a new job of this call
 local grown = {}                            -- ids of jobs that have got a downstream in this call
 local edge_count = 0
@@ -100,5 +101,45 @@ local function store_linked(workflow)
   end
   for id in pairs(grown) do call('HSET', key('job:', id), 'watched', '2') end
   if workflow ~= '' then call('ZADD', key('members:', workflow), unpack(members)) end
+end
+
+local flow_state, flow_itself               -- of the workflow of this call, as they were
+-- Check the jobs in ARGV from `first` on, and whether the workflow may get them. Returns their answers, or nil and the refusal.
+local function examine_workflow(workflow, how, first)
+  local is_flow, members = workflow ~= '', key('members:', workflow)
+  flow_state = is_flow and call('HGET', key('workflow:', workflow), 'state')
+  call('ZCARD', members)
+  if not flow_state and how == 'cancel' then return nil, 'NOT_FOUND no workflow ' .. workflow end
+  flow_itself = edges().upstream('/' .. workflow)
+  if flow_state == 'open' and how ~= 'open' then edges().look(flow_itself) end
+  local answers = {}
+  for i = first, #ARGV, 7 do
+    local answer, is_refused = examine_linked(workflow, how == 'open', unpack(ARGV, i, i + 6))
+    if is_refused then return nil, answer end
+    answers[#answers + 1] = answer
+  end
+  if edge_count > EDGES then return nil, 'INVALID edges: a call takes up to ' .. EDGES .. ', not ' .. edge_count end
+  local late = flow_state == 'cancelled' and (how == 'seal' or #new_jobs > 0) and 'was cancelled, or not sealed within an hour'
+    or flow_state == 'sealed' and (how == 'cancel' or how == 'open' and #new_jobs > 0) and 'is sealed'
+    or flow_state == 'sealed' and #new_jobs > 0 and call('ZCOUNT', members, 0, 0) == 0 and 'has ended'
+  if late then return nil, 'WRONG_STATE workflow ' .. workflow .. ' ' .. late end
+  return answers
+end
+
+-- Store these jobs, and the state of the workflow.
+local function store_workflow(workflow, how, place)
+  local is_flow, about = workflow ~= '', key('workflow:', workflow)
+  if is_flow and not flow_state then
+    call('HSET', about, 'created_at', stamp, 'state', how == 'open' and how or 'sealed')
+    if how == 'open' then call('ZADD', key('scheduled'), digits(now + SEAL_WITHIN), '>' .. flow_itself.id) end
+  end
+  if #new_jobs > 0 then store_linked(workflow) end
+  if flow_state == 'open' and how ~= 'open' then
+    flow_itself.state = how == 'seal' and 'completed' or 'cancelled'
+    call('HSET', about, 'state', how == 'seal' and 'sealed' or 'cancelled')
+    call('ZREM', key('scheduled'), '>' .. flow_itself.id)
+    edges().settle(flow_itself, place)
+  end
+  if is_flow then edges().check_end(workflow) end
 end
 -- luacheck: pop

@@ -1,7 +1,7 @@
 -- lib/steps: the kept steps of a job, and the wait of a suspended one. It needs base and queue.
 -- luacheck: push ignore 211
 local STEP_MAX, STEPS, STEP_BYTES = 65536, 1000, 1048576  -- bytes of a step; steps of a job, and their bytes
-local KINDS = {sleep = true, signal = true}
+local KINDS = {sleep = true, signal = true, call = true}
 
 -- The fault of a step's name or value; nil if both are valid.
 local function step_fault(name, value)
@@ -60,6 +60,10 @@ end
 local function due_rank(job)
   local kind, name, turn = wait_of(job)
   if not kind then return rank(job.rules.priority, next_seq(1)) end
+  if kind == 'call' then                    -- the task runs, and waits again
+    call('HDEL', job.hash, 'awaits')
+    return rank(job.rules.priority, turn % 17592186044416)
+  end
   return end_wait(job, name, kind == 'sleep' and 'sleep' or 'timeout', kind == 'sleep' and 'null' or '', turn)
 end
 

@@ -160,7 +160,7 @@ def test_the_sync_client_does_the_same(place, work, raw, base):
 @pytest.mark.real_server
 def test_the_page_of_workflows_works_as_written(tmp_path, place):
     page = (ROOT / "docs" / "guides" / "workflows.md").read_text()
-    ((name, text), _) = blocks("python", page)
+    (name, text), *_ = blocks("python", page)
     (tmp_path / name).write_text(text)
     main = "import asyncio, crawl; asyncio.run(crawl.crawl('example.org', 30))"
     env = page_environment(tmp_path, place) | {"PYTHONPATH": str(ROOT / "jobs")}

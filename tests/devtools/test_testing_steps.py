@@ -44,6 +44,39 @@ def test_a_job_sleeps_for_a_month_and_is_approved(task, how):
         assert (sandbox.job(handle).result, DONE) == ([7, "ada"], ["charge"])
 
 
+@app.task
+def number(n: int) -> int:
+    return n
+
+
+@app.task
+def summed(ctx: Context) -> int:
+    return sum(one.value for one in ctx.upstream)
+
+
+@pytest.mark.parametrize("how", ["thread", "inline"])
+def test_a_plain_function_reads_what_it_waited_for(how):
+    with Sandbox(app, plain=how, now=NOW) as sandbox:
+        with app.sync.workflow() as flow:
+            last = flow.add(summed.job(), after=[flow.add(number.job(n)) for n in range(5)])
+        assert sandbox.drain_sync().completed == 6
+        assert sandbox.job(last).result == 10
+
+
+@app.task
+def calls(ctx: Context) -> int:
+    return ctx.call("number", number.job(8)) + 1
+
+
+@pytest.mark.parametrize("how", ["thread", "inline"])
+def test_a_plain_function_calls_a_job(how):
+    with Sandbox(app, plain=how, now=NOW) as sandbox:
+        handle = calls.submit_sync()
+        done = sandbox.drain_sync()
+        assert (done.completed, done.suspended) == (2, 1)
+        assert sandbox.job(handle).result == 9
+
+
 def test_an_approval_that_does_not_come_fails_the_attempt():
     with Sandbox(app, now=NOW) as sandbox:
         handle = on_loop.submit_sync()

@@ -30,6 +30,9 @@ MAY = {
     "POST /jobs/{id}/release": "work",
     "POST /jobs/{id}/note": "work",
     "POST /jobs/{id}/step": "work",
+    "POST /jobs/{id}/proceed": "work",
+    "POST /jobs/{id}/call": "work",
+    "POST /jobs/{id}/upstream": "work",
     "POST /jobs/{id}/suspend": "work",
     "POST /jobs/suspend": "work",
     "POST /jobs/{id}/signal": "submit",
@@ -130,9 +133,11 @@ async def test_each_role_may_use_its_routes_and_no_others(settings, caller):
             place = filled(one.path, NOWHERE) if path == route.path else path.format(id="0-no", view="jobs")
             answer = await asker(api)(route.method, place, filled(one.body, NOWHERE), token=secret)
             allowed = not route.roles or caller == Role.ADMIN or caller in route.roles
-            if allowed and (path, caller) == ("/events", Role.WORK):
+            if allowed and (path, caller) in [
+                (place, Role.WORK) for place in ("/events", "/jobs/{id}/call", "/jobs/{id}/proceed")
+            ]:
                 assert answer.problem == "forbidden", (
-                    "the sample is a tick: work may only send events that call a worker"
+                    "the sample is a tick: work may only send events that call a worker; a call needs submit, too"
                 )
             elif allowed:
                 assert answer.status not in (401, 403), (route.method, path)
@@ -169,7 +174,7 @@ def test_each_role_has_the_routes_of_the_design():
         for part in ("", "/{id}")
         for verb in ("heartbeat", "complete", "fail", "release", "note", "suspend")
     ]
-    verbs.append("/jobs/{id}/step")
+    verbs += ["/jobs/{id}/proceed", "/jobs/{id}/step", "/jobs/{id}/call", "/jobs/{id}/upstream"]
     assert may[Role.WORK] == {
         *(
             "GET /whoami",
@@ -197,6 +202,26 @@ def test_each_role_has_the_routes_of_the_design():
         "GET /readyz",
         "GET /openapi.json",
     }
+
+
+async def test_a_call_needs_the_role_submit_and_a_queue_of_the_token(settings):
+    boss, work, both, scoped = (f"the-secret-of-{name}-0123456789" for name in ("boss", "a", "b", "c"))
+    words = f"boss:admin:{boss} a:work:{work} b:work,submit:{both} c:work,submit@held:{scoped}"
+    api = Api(Store(settings), Tokens(words))
+    core = asker(api)
+    job_id = (await core("POST", "/jobs", {"task": "t", "queue": "held"}, token=boss)).json()["id"]
+    (job,) = (await core("POST", "/jobs/claim", {"queues": ["held"]}, token=work)).json()["jobs"]
+    body = {"token": job["token"], "step": "label", "job": {"task": "t", "queue": "labels"}}
+    refused = await core("POST", f"/jobs/{job_id}/call", body, token=work)
+    assert (refused.status, refused.problem) == (403, "forbidden")
+    assert "has no role submit, which this request needs besides work" in refused.json()["detail"]
+    assert (await core("POST", f"/jobs/{job_id}/call", body, token=scoped)).problem == "forbidden"
+    first = await core("POST", f"/jobs/{job_id}/call", body, token=both)
+    again = await core("POST", f"/jobs/{job_id}/call", body, token=both)
+    assert (first.status, first.json()["step"]["kind"], again.json()) == (200, "call", first.json())
+    ghost = await core("POST", f"/jobs/{job_id}/call", body | {"token": "1.of-a-ghost"}, token=both)
+    assert (ghost.status, ghost.problem) == (409, "lease-lost")
+    await api.aclose()
 
 
 async def test_each_token_has_its_own_workers_of_a_name(settings):

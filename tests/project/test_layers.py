@@ -10,9 +10,11 @@ from tests.project.sources import imports, modules
 LAYERS = """
 sublet.source_tree
 sublet.model  sublet.errors
+sublet.outcome
 sublet.protocol
 sublet.steps
-sublet.options  sublet.context
+sublet.options  sublet.context  sublet.then
+sublet.job_log
 sublet.large_payloads
 sublet.connection
 sublet.tasks

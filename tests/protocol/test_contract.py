@@ -29,11 +29,11 @@ from sublet.protocol.scripts import LIBRARIES, NAMES, script, source
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick
 from sublet.steps import calls as steps
-from sublet.workflows import storing
+from sublet.workflows import following, storing
 from tests.support.paths import ROOT
 
 LUA = ROOT / "lua"
-CALLS = (verbs, flow, steps, storing, firing, pools)
+CALLS = (verbs, flow, steps, storing, following, firing, pools)
 """The modules that make calls of scripts."""
 WORDS = {"CANCEL_REQUESTED", "INVALID"}
 """Words of a reply that are not refusals: one is information, the other never reaches a Python caller as a
@@ -59,6 +59,16 @@ SAMPLES = {
         {"lease": 2000, "id": "ID", "token": "TOKEN", "progress": b"PROGRESS"},
     ),
     "complete": (verbs.complete("B", [Completion(LEASE, b"RESULT")]), {"id": "ID", "token": "TOKEN", "result": b"RESULT"}),
+    "proceed": (
+        following.proceed(
+            "B",
+            Completion(LEASE, b"RESULT"),
+            "FLOW",
+            [storing.Linked(Submission("ID", "QUEUE", "TASK", "RULES", b"PAYLOAD"), ["X", "Y"], ["Z"])],
+        ),
+        {"id": "ID", "token": "TOKEN", "result": b"RESULT", "workflow": "FLOW", "job": "ID", "queue": "QUEUE", "task": "TASK",
+         "rules": "RULES", "payload": b"PAYLOAD", "after": "X Y", "into": "Z"},
+    ),
     "fail": (
         verbs.fail("B", [Failure(LEASE, "CODE", "MESSAGE", "DETAIL", again=False)]),
         {"id": "ID", "token": "TOKEN", "code": "CODE", "message": b"MESSAGE", "detail": b"DETAIL", "again": "no"},
@@ -103,6 +113,10 @@ SAMPLES = {
     "step": (
         steps.step("B", LEASE, {"NAME": b"VALUE"}),
         {"id": "ID", "token": "TOKEN", "name": "NAME", "value": b"VALUE"},
+    ),
+    "call": (
+        steps.call("B", LEASE, steps.CalledJob("NAME", Submission("ID", "QUEUE", "TASK", "RULES", b"PAYLOAD"))),
+        {"id": "ID", "token": "TOKEN", "name": "NAME", "queue": "QUEUE", "task": "TASK", "rules": "RULES", "payload": b"PAYLOAD"},
     ),
     "suspend": (
         steps.suspend("B", [Suspension(LEASE, "sleep", "NAME", 0.25)]),

@@ -375,7 +375,16 @@ def test_the_codes_of_events_are_those_of_the_scripts():
     moves = set(re.findall(r"(?:place\(.*|event\(\w+, [\w']+), '(\w+)'\)", CODE))
     moves |= set(re.findall(r"next_seq\(1\)\), '(\w+)', as_spec", CODE))
     assert moves <= shown
-    ends = {"lease_expired", "timed_out", "crashed", "released", "suspended", "steps_full", "unknown_task"}
+    ends = {
+        "lease_expired",
+        "timed_out",
+        "crashed",
+        "released",
+        "suspended",
+        "steps_full",
+        "not_called",
+        "unknown_task",
+    }
     assert shown - moves == ends
     assert first_words(table(section("Events"), "field")) == re.findall(
         r"'(\w+)', (?:table|state|code)", LUA["lib/base"]

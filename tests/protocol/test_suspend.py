@@ -210,7 +210,7 @@ async def test_a_job_with_all_its_steps_dies_of_the_next_wait(desk):
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (("nap", "n", "1"), "kind nap: use sleep or signal"),
+        (("nap", "n", "1"), "kind nap: use sleep, signal or call"),
         (("sleep", "a b", "1"), "step or signal a b: use 1 to 128 of"),
         (("sleep", "n", ""), "delay : use ms, at most 14 digits"),
         (("signal", "n", "-1"), "delay -1: use ms, at most 14 digits"),

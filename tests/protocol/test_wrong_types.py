@@ -14,7 +14,7 @@ from sublet.protocol.scripts import NAMES, Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest
 from sublet.steps import calls as steps
-from sublet.workflows import storing
+from sublet.workflows import following, storing
 from tests.conftest import SCHEDULE
 from tests.support.draws import one_in
 
@@ -102,6 +102,12 @@ async def scene(desk):
         "claim": verbs.claim(desk.base, claim_id="c" * 22, worker="w", lease=1, n=5, queues=["q", "r", "f"]),
         "heartbeat": verbs.heartbeat(desk.base, [Beat(lease, b"1") for lease in held], lease=30),
         "complete": verbs.complete(desk.base, [Completion(lease, b"1") for lease in held]),
+        "proceed": following.proceed(
+            desk.base,
+            Completion(held[0], b"1"),
+            "flow",
+            [storing.Linked(Submission("linked", "r", "t", "", b"x" * 2000), ["waiting"], ["below"])],
+        ),
         "fail": verbs.fail(
             desk.base, [Failure(lease, "Boom", "m", "d", again=lease.id != "also") for lease in held]
         ),
@@ -124,6 +130,9 @@ async def scene(desk):
         "note": verbs.note(desk.base, [Note(lease, b"1", b"a line") for lease in held]),
         "step": steps.step(desk.base, held[0], {"paid": b"1"}),
         "steps": steps.step(desk.base, held[0], {}),
+        "call": steps.call(
+            desk.base, held[0], steps.CalledJob("label", Submission("0-c", "r", "t", "", b"x" * 2000))
+        ),
         "suspend": steps.suspend(desk.base, [Suspension(lease, "sleep", "nap", 1) for lease in held]),
         "signal": steps.signal(desk.base, "late", "go", b"1", "anna"),
         "enlist": verbs.enlist(desk.base, Card("w", "2", "worker_id", b"{}", "p", "s" * 22 + ".9")),

@@ -45,6 +45,8 @@ MEANINGS = {
     "Context.sleep.days": "Of 24 hours.",
     "Context.sleep.hours": "Hours.",
     "Context.sleep.minutes": "Minutes.",
+    "Context.call.job": "Made by `Task.job(…)`.",
+    "Then.result": "The result of the job.",
     "Snooze.reason": "Shown as the attempt's reason.",
     "Discard.reason": "Shown as the attempt's message.",
     "ProgramFailed.message": "Shown as the attempt's message.",

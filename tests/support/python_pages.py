@@ -16,7 +16,7 @@ PAGES = {
         "Python: inside a task",
         "The objects that a running task and its failure hooks use.",
         {
-            "Inside a task": ("sublet:Context", "sublet:Snooze", "sublet:Discard"),
+            "Inside a task": ("sublet:Context", "sublet:Snooze", "sublet:Discard", "sublet:Then"),
             "Failure hooks": ("sublet:AttemptFailure",),
         },
     ),

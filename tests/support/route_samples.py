@@ -63,6 +63,12 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("POST", "/jobs/{id}/fail"): Sample("/jobs/RUNNING/fail", HELD),
     ("POST", "/jobs/{id}/release"): Sample("/jobs/RUNNING/release", HELD),
     ("POST", "/jobs/{id}/note"): Sample("/jobs/RUNNING/note", HELD | {"checkpoint": 1}),
+    ("POST", "/jobs/{id}/proceed"): Sample(
+        "/jobs/RUNNING/proceed",
+        HELD | {"result": 1, "workflow": "0-flow", "jobs": [{"task": "t", "id": "0-part"}]},
+    ),
+    ("POST", "/jobs/{id}/call"): Sample("/jobs/RUNNING/call", HELD | {"step": "label", "job": {"task": "t"}}),
+    ("POST", "/jobs/{id}/upstream"): Sample("/jobs/RUNNING/upstream", HELD),
     ("POST", "/jobs/{id}/step"): Sample("/jobs/RUNNING/step", HELD | {"steps": {"paid": 1}}),
     ("POST", "/jobs/{id}/suspend"): Sample("/jobs/RUNNING/suspend", HELD | {"kind": "signal", "name": "go"}),
     ("POST", "/jobs/suspend"): Sample(

@@ -35,7 +35,7 @@ from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Picked
 from sublet.steps import calls as steps
-from sublet.workflows import storing
+from sublet.workflows import following, storing
 from tests.support.paths import ROOT
 
 MINUTE = 60
@@ -140,6 +140,16 @@ async def complete(desk: Any) -> Stage:
         await desk.submit("a")
 
     return Stage(verbs.complete(desk.base, [Completion(lease, b'"done"')]), None, moves, ["LEASE_LOST"])
+
+
+async def proceed(desk: Any) -> Stage:
+    lease = await running(desk, "a")
+    jobs = [
+        storing.Linked(Submission("b", "q", "t", "", b"{}")),
+        storing.Linked(Submission("c", "q", "t", "", b"{}"), ["b"]),
+    ]
+    call = following.proceed(desk.base, Completion(lease, b"1"), "flow", jobs)
+    return Stage(call, None, lambda _: take(desk, "b"), "completed")
 
 
 async def fail(desk: Any) -> Stage:
@@ -280,6 +290,19 @@ async def step(desk: Any) -> Stage:
         await take(desk, "a")
 
     return Stage(call, ["paid"], moves, LeaseLost)
+
+
+async def call(desk: Any) -> Stage:
+    lease = await running(desk, "a")
+    job = Submission("0-unused", "q", "t", "priority=5", b"{}")
+    sent = steps.call(desk.base, lease, steps.CalledJob("label", job))
+
+    async def moves(_: Any) -> None:
+        await desk.release(lease)
+        await take(desk, next(iter(desk.members("queue:q"))))
+        await take(desk, "a")
+
+    return Stage(sent._replace(read=lambda reply: sent.read(reply).kind), None, moves, LeaseLost)
 
 
 async def suspend(desk: Any) -> Stage:
@@ -462,8 +485,8 @@ async def drop(desk: Any) -> Stage:
 STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
     stage.__name__: stage
     for stage in (
-        init, submit, workflow, claim, heartbeat, complete, fail, release, cancel, retry, promote, reschedule, erase, reap, prune, watch,
-        pause, resume, configure, group, spend, audit, note, step, suspend, signal, enlist, drain, reconcile, publish, sample, schedule, pick, fire, pool, summon, complain,
+        init, submit, workflow, claim, heartbeat, complete, proceed, fail, release, cancel, retry, promote, reschedule, erase, reap, prune, watch,
+        pause, resume, configure, group, spend, audit, note, step, call, suspend, signal, enlist, drain, reconcile, publish, sample, schedule, pick, fire, pool, summon, complain,
         repair, recount, drop,
     )
 }  # fmt: skip
@@ -487,7 +510,9 @@ def elsewhere(desk: Any, base: str = "") -> Any:
 def plain(value: Any, desk: Any, since: int) -> str:
     """A reply or a stored value as text that is the same in every run: moments become minutes since `since`."""
     text = repr(value).replace(desk.base, "BASE")
-    text = re.sub(r"\b\d-(?=sched:)", "0-", text)  # the id of an occurrence's job has its partition in it
+    text = re.sub(
+        r"(?:\b|(?<=\\n))\d-(?=sched:|call-)", "0-", text
+    )  # the ids of some jobs have their partition in them
     text = re.sub(
         r"\b(1\d{12})(?:\.0)?\b", lambda moment: f"<{round((int(moment[1]) - since) / 60_000)}>", text
     )

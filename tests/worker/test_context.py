@@ -7,8 +7,9 @@ import logging
 import pytest
 
 from sublet import Context
-from sublet.context import JobLogHandler, current
+from sublet.context import current
 from sublet.errors import Invalid
+from sublet.job_log import JobLogHandler
 from sublet.model import Lease, News
 
 

@@ -17,6 +17,7 @@ from sublet_functions.api.route import Route
 from sublet_functions.dashboard.files import get_file, get_page
 from sublet_functions.handlers.audit import list_audit
 from sublet_functions.handlers.call import Call
+from sublet_functions.handlers.call_job import call_job
 from sublet_functions.handlers.cancel import cancel
 from sublet_functions.handlers.claim import claim, claim_next
 from sublet_functions.handlers.complete import complete, complete_batch
@@ -32,6 +33,7 @@ from sublet_functions.handlers.new_workflows import submit_workflow
 from sublet_functions.handlers.note import note, note_batch
 from sublet_functions.handlers.orders import cancel_many, erase_many, promote_many, retry_many
 from sublet_functions.handlers.pools import delete_pool, get_pool, list_pools, put_pool
+from sublet_functions.handlers.proceed import proceed
 from sublet_functions.handlers.promote import promote
 from sublet_functions.handlers.queues import (
     change_queue,
@@ -62,6 +64,7 @@ from sublet_functions.handlers.suspend import suspend, suspend_batch
 from sublet_functions.handlers.tasks import get_task, list_tasks, publish_tasks
 from sublet_functions.handlers.tick import tick
 from sublet_functions.handlers.triggers import trigger
+from sublet_functions.handlers.upstream_page import upstream_page
 from sublet_functions.handlers.whoami import whoami
 from sublet_functions.handlers.work import work
 from sublet_functions.handlers.workers import drain, enlist, leave, list_workers, reconcile, retire
@@ -127,6 +130,11 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/jobs/{id}/note", WORK, note, b.Note, NO, {200: a.JobState},
           (*LEASE_PROBLEMS, "oom")),
     Route("POST", "/jobs/{id}/step", WORK, step, s.Steps, NO, {200: s.KeptSteps}, (*LEASE_PROBLEMS, "steps-full"), most=MANY),
+    Route("POST", "/jobs/{id}/proceed", WORK, proceed, s.Continuation, NO, {200: a.JobState},
+          (*LEASE_PROBLEMS, "queue-full", "unknown-task"), most=MANY),
+    Route("POST", "/jobs/{id}/call", WORK, call_job, s.CallRequest, NO, {200: s.KeptCall},
+          (*LEASE_PROBLEMS, "steps-full", "queue-full", "unknown-task", "oom")),
+    Route("POST", "/jobs/{id}/upstream", WORK, upstream_page, s.UpstreamRequest, NO, {200: s.UpstreamOutcomes}, LEASE_PROBLEMS),
     Route("POST", "/jobs/{id}/suspend", WORK, suspend, s.Suspension, NO, {200: a.JobState}, LEASE_PROBLEMS),
     Route("POST", "/jobs/suspend", WORK, suspend_batch, s.SuspensionBatch, NO, {200: a.BatchResult}, most=MANY),
     Route("POST", "/jobs/{id}/signal", SUBMIT | ADMIN, signal, s.Signal, NO, {200: s.KeptSignal},
@@ -247,7 +255,21 @@ WITHIN_QUEUES = frozenset(
             erase,
         ),
         *(reschedule, retry_many, cancel_many, promote_many, erase_many),
-        *(heartbeat, complete, fail, release, note, step, suspend, suspend_batch, signal, list_upstream),
+        *(
+            heartbeat,
+            complete,
+            fail,
+            release,
+            note,
+            step,
+            proceed,
+            call_job,
+            upstream_page,
+            suspend,
+            suspend_batch,
+            signal,
+            list_upstream,
+        ),
         *(heartbeat_batch, complete_batch, fail_batch, release_batch, note_batch),
         *(
             list_queues,

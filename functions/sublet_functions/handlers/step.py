@@ -3,8 +3,8 @@
 from typing import Any
 
 from sublet.errors import LeaseLost, NotFound
-from sublet.protocol.reads import json_of
-from sublet.steps.calls import STEP_MAX, Kept
+from sublet.protocol.reads import json_of, shown
+from sublet.steps.calls import STEP_MAX, Called, Kept
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.leases import lease, lease_problem
 from sublet_functions.handlers.within import lease_answers
@@ -23,8 +23,24 @@ async def step(call: Call[Steps, Empty]) -> Response:
     except (LeaseLost, NotFound) as error:
         (word,) = await lease_answers(call, [job_id], [error.code])
         raise lease_problem(job_id, word) from None
-    return json_response({"id": job_id, "steps": {name: _shown(kept) for name, kept in there.items()}})
+    return json_response({"id": job_id, "steps": {name: shown_step(kept) for name, kept in there.items()}})
 
 
-def _shown(kept: Kept) -> dict[str, Any]:
-    return {"kind": kept.kind, "kept_at": timestamp(float(kept.at_ms)), "value": json_of(kept.value)}
+def shown_step(kept: Kept) -> dict[str, Any]:
+    """Return a kept step as responses have it."""
+    return {"kind": kept.kind, "kept_at": timestamp(float(kept.at_ms)), "value": _value(kept)}
+
+
+def _value(kept: Kept) -> Any:
+    if kept.kind == "call":
+        return kept.value.decode()
+    if kept.kind != "called":
+        return json_of(kept.value)
+    called = Called.of(kept.value)
+    is_done = called.state == "completed"
+    return {
+        "id": called.id,
+        "state": called.state,
+        "result": json_of(called.body) if is_done else None,
+        "error": None if is_done else shown(called.body),
+    }

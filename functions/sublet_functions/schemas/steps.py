@@ -4,8 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sublet.model import State
+from sublet.workflows.following import FOLLOWING_MAX
 from sublet_functions.schemas.fields import Delay, Id, Name, Token
-from sublet_functions.schemas.requests import BATCH_MAX, RequestModel
+from sublet_functions.schemas.requests import BATCH_MAX, NewJob, RequestModel
 from sublet_functions.schemas.responses import ResponseModel
 
 
@@ -18,16 +20,75 @@ class Steps(RequestModel):
     )
 
 
+class Continuation(RequestModel):
+    """An attempt's result, and the jobs that follow, each with an own id."""
+
+    token: Token
+    result: Any = Field(None, description="Any JSON, at most 256 KiB.")
+    workflow: Id = Field(
+        description="An own id for the workflow of these jobs, which begins with the partition of the job: `0-…`."
+    )
+    jobs: list[NewJob] = Field([], max_length=FOLLOWING_MAX)
+    callback: NewJob | None = Field(None, description="It runs when all of the jobs are completed.")
+    on_failure: Literal["cancel", "run", "hold"] = Field(
+        "cancel",
+        description="Of the callback, if a job is dead or cancelled: cancel it, run it, or hold it until a retry.",
+    )
+
+
+class CallRequest(RequestModel):
+    """A job that a step of a running one calls."""
+
+    token: Token
+    step: Name = Field(description="The step that keeps its end.")
+    job: NewJob = Field(
+        description="Without an id, a key and an Idempotency-Key: its id is made of the caller and the step."
+    )
+
+
+class UpstreamRequest(RequestModel):
+    """Asks for the outcomes of the jobs that a running job waited for."""
+
+    token: Token
+    start: int = Field(0, ge=0, lt=10**9, description="The first one: `following` of the last page.")
+
+
+class UpstreamError(ResponseModel):
+    """How the last attempt of a dead or cancelled job ended."""
+
+    code: str
+    message: str
+    detail: str
+
+
+class UpstreamOutcome(ResponseModel):
+    """A job that another one waited for. Its state is null when it has been deleted."""
+
+    id: str
+    state: State | None
+    result: Any
+    error: UpstreamError | None
+
+
+class UpstreamOutcomes(ResponseModel):
+    """Up to 50 of these jobs, in the order of the edges."""
+
+    id: str
+    jobs: list[UpstreamOutcome]
+    following: int | None = Field(description="`start` of the next page; null: this is the last one.")
+
+
 class Suspension(RequestModel):
     """Ends an attempt whose task waits."""
 
     token: Token
-    kind: Literal["sleep", "signal"] = Field(
-        description="sleep: for a time. signal: until the signal arrives."
+    kind: Literal["sleep", "signal", "call"] = Field(
+        description="sleep: for a time. signal: until the signal arrives. call: until the called job has ended."
     )
     name: Name = Field(description="The step that ends the wait.")
     delay: Delay | None = Field(
-        None, description="Seconds of the sleep (default: 0), or of the wait for the signal (null: no limit)."
+        None,
+        description="Seconds of the sleep (default: 0), or of the wait for the signal (null: no limit); null for a call.",
     )
 
 
@@ -51,7 +112,7 @@ class Signal(RequestModel):
 
 
 class KeptStep(ResponseModel):
-    """A kept step. Its kind: step, signal, sleep, or timeout (of a wait for a signal)."""
+    """A kept step. Its kind: step, signal, sleep, timeout, call (the value is the id of a job that has not ended), called."""
 
     kind: str
     kept_at: str
@@ -63,6 +124,13 @@ class KeptSteps(ResponseModel):
 
     id: str
     steps: dict[str, KeptStep]
+
+
+class KeptCall(ResponseModel):
+    """The step of a called job."""
+
+    id: str
+    step: KeptStep
 
 
 class KeptSignal(ResponseModel):

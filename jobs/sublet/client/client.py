@@ -5,13 +5,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from sublet.client.handle import Handle
-from sublet.client.result import Outcome, load_json, outcome_of, result_of, unfinished
+from sublet.client.result import load_json, outcome_of, result_of, unfinished
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, JobsError
 from sublet.large_payloads.storage import is_reference
 from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
 from sublet.operations.operations import Operations
 from sublet.options import Options, Seconds
+from sublet.outcome import Outcome
 from sublet.protocol.payload import payload_of
 from sublet.steps.calls import value_of
 from sublet.store.store import Store

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sublet.errors import JobCancelled, JobFailed, JobsError, NotFound
 from sublet.model import FINISHED, Standing, State
+from sublet.outcome import Outcome
 from sublet.protocol.reads import attempt_from
 
 T = TypeVar("T")
@@ -15,21 +15,6 @@ T = TypeVar("T")
 def load_json(result: bytes) -> Any:
     """Decode a result from JSON; return None for no bytes."""
     return json.loads(result or b"null")
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What is known of a job now: its state and, if it has ended, its result or error."""
-
-    id: str
-    state: State | None
-    """The job's state; None if there is no such job."""
-    value: Any = None
-    """The result of a completed job; else None."""
-    error: Exception | None = None
-    """Why an ended job has no result: JobFailed, JobCancelled or NotFound; Invalid if the result does not
-    match the task's return type; PayloadLost or Unavailable if a large result could not be read. Else None.
-    """
 
 
 def outcome_of(job_id: str, standing: Standing, decode: Callable[[bytes], Any]) -> Outcome:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from sublet.client.result import Outcome, load_json, outcome_of, result_of, unfinished
+from sublet.client.result import load_json, outcome_of, result_of, unfinished
 from sublet.client.sync_handle import SyncHandle
 from sublet.connection.settings import Settings
 from sublet.errors import Invalid, JobsError
@@ -13,6 +13,7 @@ from sublet.large_payloads.storage import is_reference
 from sublet.model import Job, Page, Queue, Standing, Stats, Submission, Submitted, WorkerInfo
 from sublet.operations.operations import Operations
 from sublet.options import Options, Seconds
+from sublet.outcome import Outcome
 from sublet.protocol.payload import payload_of
 from sublet.steps.calls import value_of
 from sublet.store.sync_store import SyncStore

@@ -2,16 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
+from typing import Any
 
 from sublet.context import Context, Discard, Snooze, checked_delay
 from sublet.errors import Invalid, JobsError, Unavailable
 from sublet.execution import stack
-from sublet.execution.steps import Keep, LoopSteps, PlainSteps
-from sublet.model import Completion, Ending, Failure, Lease, News, Note, Release, Suspension
-from sublet.steps.calls import Kept
+from sublet.execution.following import joined
+from sublet.execution.steps.kept import LoopSteps, PlainSteps
+from sublet.large_payloads.storage import Storage
+from sublet.model import Completion, Ending, Failure, Following, Lease, News, Note, Release, Suspension
 from sublet.steps.waits import Steps, Suspended
+from sublet.store.source import JobSource
 from sublet.tasks.arguments import InvalidResult
 from sublet.tasks.error_rules import ErrorRules
 from sublet.tasks.programs.program import ProgramFailed
@@ -69,33 +73,43 @@ class Reports:
     progressed_at = 0.0
     thread_of: asyncio.AbstractEventLoop | None = None
     """Set for a task in a thread: the loop that makes its calls."""
+    following: Following | None = None
+    """The jobs that follow, of a task in a child process."""
+    storage: Storage | None = None
+    """For large results of other jobs."""
 
-    def __init__(self, notify: Callable[[], None], waits: Callable[[], None], keep: Keep) -> None:
-        self._notify, self._waits, self._keep = notify, waits, keep
+    def __init__(
+        self, notify: Callable[[], None], waits: Callable[[], None], source: JobSource | None
+    ) -> None:
+        self._notify, self._waits, self._source = notify, waits, source
 
     def open_steps(self, lease: Lease) -> Steps:
         """Return the steps of the attempt, for its kind of task."""
-        loop = self.thread_of
+        ask, loop = partial(self.ask, lease), self.thread_of
         if loop is None:
-            return LoopSteps(lease, self.keep)
+            return LoopSteps(lease, ask, self.storage)
         return PlainSteps(
-            lease, lambda steps: asyncio.run_coroutine_threadsafe(self.keep(lease, steps), loop).result()
+            lease,
+            lambda what, argument: asyncio.run_coroutine_threadsafe(ask(what, argument), loop).result(),
+            self.storage,
         )
 
-    async def keep(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-        """Keep steps, or read all if `steps` is empty; repeat until the server answers, as a result must not
-        be lost. Raises Refused, Invalid; a lasting Unavailable.
+    async def ask(self, lease: Lease, what: str, argument: Any) -> Any:
+        """Call the source's method `what` until the server answers, as a result must not be lost. Raises Refused,
+        Invalid.
         """
+        if self._source is None:
+            raise Invalid("this attempt keeps no steps")
         while True:
             try:
-                there = await self._keep(lease, steps)
+                found = await getattr(self._source, what)(lease, argument)
             except Unavailable as error:
                 if error.lasting:
                     raise
                 await asyncio.sleep(KEEP_AGAIN)
             else:
                 self.progressed_at = time.monotonic()
-                return there
+                return found
 
     def add(self, news: News, body: bytes) -> None:
         """Keep a report; it replaces an unsent one of its kind. Safe from any thread."""
@@ -105,6 +119,9 @@ class Reports:
             return
         if news is News.DETAIL:
             self.detail = body
+            return
+        if news is News.FOLLOWING:
+            self.following = joined(self.following, body)
             return
         if news not in (News.LOG, News.COST):
             self.progressed_at = time.monotonic()
@@ -117,11 +134,6 @@ class Reports:
         else:
             self.log = body
         self._notify()
-
-
-async def no_steps(lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-    """Refuse to keep steps: the attempt has no source of jobs."""
-    raise Invalid("this attempt keeps no steps: run the task with a worker")
 
 
 class Attempt:
@@ -144,9 +156,9 @@ class Attempt:
         lease: Lease,
         notify: Callable[[], None] = lambda: None,
         waits: Callable[[], None] = lambda: None,
-        keep: Keep = no_steps,
+        source: JobSource | None = None,
     ) -> None:
-        self.lease, self.reports = lease, Reports(notify, waits, keep)
+        self.lease, self.reports = lease, Reports(notify, waits, source)
         # Not a method of this attempt: finished jobs must leave no reference cycle
         self.context = Context(lease, self.reports.add, notify, self.reports)
 

@@ -17,7 +17,6 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -25,15 +24,18 @@ from queue import SimpleQueue
 from types import MappingProxyType
 from typing import Any
 
-from sublet.context import Context, current, keep_logs
+from sublet.context import Context, current
 from sublet.errors import Invalid, JobsError, LeaseLost
 from sublet.execution import frames, stack
 from sublet.execution.attempt import STARVED, UnknownTask, ending_of, unfit
+from sublet.execution.following import chunks, completion_of
 from sublet.execution.large import read_payload, storage_from
-from sublet.execution.steps import PlainSteps
+from sublet.execution.steps.kept import PlainSteps
+from sublet.job_log import keep_logs
 from sublet.large_payloads.storage import Storage, is_reference
 from sublet.model import Ending, Failure, Lease, News
-from sublet.steps.calls import Kept
+from sublet.options import PAYLOAD_MAX
+from sublet.tasks.arguments import Arguments
 from sublet.tasks.middleware import entered
 
 PR_SET_PDEATHSIG = 1
@@ -156,10 +158,11 @@ class JobRunner:
         self._tasks: dict[int, Any] = {}
         self._context: Context | None = None
         self._lease: Lease | None = None
+        self._storage: Storage | None = None  # of the running task
         self._pending: deque[bytes] = deque()
         self._spent = False
         self._writing = threading.Lock()
-        self._asked: dict[int, SimpleQueue[dict[str, Kept] | JobsError]] = {}
+        self._asked: dict[int, SimpleQueue[Any]] = {}
         self._numbers = itertools.count()
         self.news, self._wake = os.pipe()
         self._flushed = True
@@ -224,7 +227,7 @@ class JobRunner:
         try:
             task = self._tasks.get(number) or self._task(number)
             rules = task.error_rules
-            storage = self._storage_of(task) if self._large else None
+            storage = self._storage = self._storage_of(task) if self._large else None
             result = self._run(task, context, lease, storage)
             if storage and storage.takes(result):
                 result = storage.put(lease.id, result)
@@ -253,9 +256,7 @@ class JobRunner:
         token = current.set(context)
         first = (context,) if task.arguments.takes_context else ()
         try:
-            encode: Callable[[Any], bytes] = task.arguments.dump_result
-            if storage:
-                encode = partial(task.arguments.dump_result, most=math.inf)
+            encode = partial(self._encode, task.arguments, lease, math.inf if storage else PAYLOAD_MAX)
             if not task.app.hooks:
                 return encode(task.function(*first, **arguments))
             with entered(task.app.hooks, context):
@@ -265,16 +266,22 @@ class JobRunner:
             current.reset(token)
             context.flush()
 
+    def _encode(self, arguments: Arguments, lease: Lease, most: float, value: Any) -> bytes:
+        done = completion_of(lease, arguments, value, most)
+        for part in chunks(done.following) if done.following else ():
+            self._send_news(lease, News.FOLLOWING, part)
+        return done.result
+
     def open_steps(self, lease: Lease) -> PlainSteps:
         """Return the steps of a job, which the parent keeps."""
-        return PlainSteps(lease, partial(self._keep, lease))
+        return PlainSteps(lease, partial(self._ask, lease), self._storage)
 
-    def _keep(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
+    def _ask(self, lease: Lease, what: str, argument: Any) -> Any:
         if lease is not self._lease:
             raise LeaseLost("the attempt has ended: a thread of its task asked for a step")
-        number, answer = next(self._numbers), SimpleQueue[dict[str, Kept] | JobsError]()
+        number, answer = next(self._numbers), SimpleQueue[Any]()
         self._asked[number] = answer
-        self._write(frames.steps(number, lease.id, steps))
+        self._write(frames.ask(number, lease.id, what, argument))
         found = answer.get()
         if isinstance(found, JobsError):
             raise found

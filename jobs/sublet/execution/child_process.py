@@ -18,7 +18,7 @@ from sublet.errors import LeaseLost
 from sublet.execution import frames, stack
 from sublet.execution.attempt import Attempt, Crashed, Ended, Why
 from sublet.execution.pipe_writer import PipeWriter
-from sublet.execution.steps import answer
+from sublet.execution.steps.kept import answer
 from sublet.model import Completion
 from sublet.source_tree import PACKAGE
 
@@ -229,8 +229,8 @@ class ChildProcess:
             # Without a job, the frame is from a thread that has outlived its job.
             if self.jobs:
                 self.jobs[0].attempt.reports.add(frames.NEWS[kind], body)
-        elif kind == frames.STEPS:
-            self._keep_steps(body)
+        elif kind == frames.ASK:
+            self._asks(body)
         elif kind == frames.UP and not self.up:
             self.up = True
             self._timer.cancel()
@@ -246,17 +246,18 @@ class ChildProcess:
         else:
             self._invalid_frame()
 
-    def _keep_steps(self, body: bytes) -> None:
+    def _asks(self, body: bytes) -> None:
         try:
-            number, job_id, steps = frames.asked_steps(body)
-        except (ValueError, TypeError, AttributeError):
+            number, job_id, what, argument = frames.asked(body)
+        except (ValueError, TypeError, AttributeError, KeyError):
             self._invalid_frame()
             return
         job = self.jobs[0] if self.jobs else None
         if job is None or job.attempt.lease.id != job_id:  # of a thread that has outlived its job
-            self._requests.send(frames.answer(number, LeaseLost("the attempt has ended")))
+            self._requests.send(frames.answer(number, what, LeaseLost("the attempt has ended")))
             return
-        answering = self._loop.create_task(answer(job.attempt.reports.keep, job.attempt.lease, number, steps))
+        ask, lease = job.attempt.reports.ask, job.attempt.lease
+        answering = self._loop.create_task(answer(ask, lease, number, what, argument))
         job.add_done_callback(lambda _: answering.cancel())
         answering.add_done_callback(self._answered)
 
@@ -268,7 +269,7 @@ class ChildProcess:
         self._take_stack()
         if kind == frames.RESULT:
             if not job.done():
-                job.set_result(Completion(job.attempt.lease, body))
+                job.set_result(Completion(job.attempt.lease, body, job.attempt.reports.following))
         else:
             try:
                 ending = frames.ending(kind, body, job.attempt.lease)

@@ -1,24 +1,24 @@
 """Frames between a worker and its child processes, over plain pipes: four bytes of length, one byte of kind,
 the body.
 
-To a child: one HELLO (JSON: the tasks' names and addresses, the limits, …); then, when it is idle, one JOB or
-several short ones. From a child: one UP; then for each job any number of reports (`NEWS`), and one of RESULT,
-FAILURE (JSON: code, message, detail, again), SPENT (a failure after which the child must be replaced),
-RELEASE (JSON: delay, reason, code) or SUSPENSION (JSON: kind, name, seconds). After ASK_BACK, the child drops
-the jobs that have not begun and sends their number in a BACK; after STARVED, it logs a warning. STEPS (JSON:
-number, job id, values by name) keeps steps, or reads all; an ANSWER with its number follows.
+To a child: one HELLO (JSON: modules, the tasks' addresses, the memory limit); then, when it is idle, one JOB or several
+short ones. From a child: one UP; then for each job any number of reports (`NEWS`), and one of RESULT, FAILURE (JSON: code,
+message, detail, again), SPENT (a failure after which the child must be replaced), RELEASE (JSON: delay, reason, code) or
+SUSPENSION (JSON: kind, name, seconds). After ASK_BACK, it drops the jobs that have not begun and sends their number in a
+BACK; after STARVED, it logs a warning. ASK (JSON: number, job id, what, argument) asks for steps or upstreams; an ANSWER
+with its number follows.
 """
 
 import json
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sublet import errors
 from sublet.errors import Invalid, JobsError
+from sublet.execution.steps.asks import FORMS
 from sublet.model import Ending, Failure, Lease, News, Release, Suspension
-from sublet.steps.calls import Kept
 
 if TYPE_CHECKING:
     from sublet.app import Task
@@ -31,7 +31,7 @@ FAILURE: Final = b"F"
 SPENT: Final = b"M"
 RELEASE: Final = b"S"
 SUSPENSION: Final = b"Z"
-STEPS: Final = b"P"
+ASK: Final = b"P"
 BACK: Final = b"B"
 ASK_BACK: Final = b"?"
 STARVED: Final = b"!"
@@ -177,37 +177,28 @@ def ending_frame(ending: Ending, spent: bool = False) -> bytes:
     return frame(kind, json.dumps(ending[1:]).encode())
 
 
-def steps(number: int, job_id: str, values: Mapping[str, bytes]) -> bytes:
-    """Build the frame by which a child keeps steps, or (no values) reads all."""
-    return frame(
-        STEPS, json.dumps([number, job_id, {name: v.decode() for name, v in values.items()}]).encode()
-    )
+def ask(number: int, job_id: str, what: str, argument: Any) -> bytes:
+    """Build the frame of a child that asks its worker; `what`: one of `FORMS`."""
+    return frame(ASK, json.dumps([number, job_id, what, FORMS[what].write(argument)]).encode())
 
 
-def asked_steps(body: bytes) -> tuple[int, str, dict[str, bytes]]:
-    """Parse a STEPS: its number, the job's id, the values. Raises ValueError."""
-    number, job_id, values = json.loads(body)
-    return number, job_id, {name: value.encode() for name, value in values.items()}
+def asked(body: bytes) -> tuple[int, str, str, Any]:
+    """Parse that frame: its number, the job's id, what, and the argument. Raises ValueError, KeyError."""
+    number, job_id, what, argument = json.loads(body)
+    return number, job_id, what, FORMS[what].read(argument)
 
 
-def answer(number: int, found: Mapping[str, Kept] | JobsError) -> bytes:
-    """Build the answer to a STEPS: the steps that were kept before, or an error."""
+def answer(number: int, what: str, found: Any) -> bytes:
+    """Build the answer to it, which may be an error."""
     if isinstance(found, JobsError):
-        return frame(ANSWER, json.dumps([number, type(found).__name__, str(found)]).encode())
-    told = {
-        name: (kept.at_ms, kept.kind, kept.value.decode("utf-8", "surrogateescape"))
-        for name, kept in found.items()
-    }
-    return frame(ANSWER, json.dumps([number, told]).encode())
+        return frame(ANSWER, json.dumps([number, "", type(found).__name__, str(found)]).encode())
+    return frame(ANSWER, json.dumps([number, what, FORMS[what].write_answer(found)]).encode())
 
 
-def answered(body: bytes) -> tuple[int, dict[str, Kept] | JobsError]:
-    """Parse an ANSWER."""
-    number, found, *words = json.loads(body)
-    if words:
-        kind = getattr(errors, found)
-        return number, kind(*words)
-    return number, {
-        name: Kept(at, kind, value.encode("utf-8", "surrogateescape"))
-        for name, (at, kind, value) in found.items()
-    }
+def answered(body: bytes) -> tuple[int, Any]:
+    """Parse the answer."""
+    number, what, *words = json.loads(body)
+    if not what:
+        kind = getattr(errors, words[0])
+        return number, kind(words[1])
+    return number, FORMS[what].read_answer(words[0])

@@ -12,6 +12,7 @@ from sublet.context import current
 from sublet.errors import Invalid
 from sublet.execution.attempt import STARVED, Attempt, Ended, UnknownTask, ending_of, unfit
 from sublet.execution.child_process import LEAVE_SECONDS, ChildRun
+from sublet.execution.following import completion_of
 from sublet.execution.large import read_payload
 from sublet.execution.process_pool import NO_LIMITS, Limits, ProcessPool
 from sublet.execution.thread_pool import ThreadPool
@@ -102,6 +103,8 @@ class Runner:
         if task.run == "process":
             return self._children.start(attempt)
         storage = self._storage
+        if storage is not None:
+            attempt.reports.storage = storage
         if task.run == "thread":
             attempt.reports.thread_of = loop
             if storage is None:
@@ -126,7 +129,7 @@ async def _perform_and_store(task: Task[..., Any], attempt: Attempt, storage: St
     done = await _perform(task, attempt, storage)
     if not storage.takes(done.result):
         return done
-    return Completion(done.lease, await asyncio.to_thread(storage.put, done.lease.id, done.result))
+    return done._replace(result=await asyncio.to_thread(storage.put, done.lease.id, done.result))
 
 
 async def _perform(task: Task[..., Any], attempt: Attempt, storage: Storage | None) -> Completion:
@@ -139,13 +142,13 @@ async def _perform(task: Task[..., Any], attempt: Attempt, storage: Storage | No
     first = (context,) if task.arguments.takes_context else ()
     try:
         if not task.app.hooks:
-            return Completion(
-                attempt.lease, task.arguments.dump_result(await task.function(*first, **arguments), most)
+            return completion_of(
+                attempt.lease, task.arguments, await task.function(*first, **arguments), most
             )
         # An invalid result is an error to the middleware, too.
         async with await entered_on_loop(task.app.hooks, context):
-            return Completion(
-                attempt.lease, task.arguments.dump_result(await task.function(*first, **arguments), most)
+            return completion_of(
+                attempt.lease, task.arguments, await task.function(*first, **arguments), most
             )
         # A middleware has swallowed the task's exception.
         return Completion(attempt.lease, task.arguments.dump_result(None, most))
@@ -159,7 +162,7 @@ def _call_and_store(task: Task[..., Any], attempt: Attempt, storage: Storage) ->
     done = _call(task, attempt, storage)
     if not storage.takes(done.result):
         return done
-    return Completion(done.lease, storage.put(done.lease.id, done.result))
+    return done._replace(result=storage.put(done.lease.id, done.result))
 
 
 def _call(task: Task[..., Any], attempt: Attempt, storage: Storage | None) -> Completion:
@@ -172,13 +175,9 @@ def _call(task: Task[..., Any], attempt: Attempt, storage: Storage | None) -> Co
     first = (context,) if task.arguments.takes_context else ()
     try:
         if not task.app.hooks:
-            return Completion(
-                attempt.lease, task.arguments.dump_result(task.function(*first, **arguments), most)
-            )
+            return completion_of(attempt.lease, task.arguments, task.function(*first, **arguments), most)
         with entered(task.app.hooks, context):
-            return Completion(
-                attempt.lease, task.arguments.dump_result(task.function(*first, **arguments), most)
-            )
+            return completion_of(attempt.lease, task.arguments, task.function(*first, **arguments), most)
         return Completion(attempt.lease, task.arguments.dump_result(None, most))
     finally:
         current.reset(token)

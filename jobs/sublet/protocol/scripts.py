@@ -34,12 +34,14 @@ LIBRARIES = (
     "lib/steps",
     "lib/conflict",
     "lib/intake",
+    "lib/calls",
     "lib/edges",
     "lib/links",
     "lib/deaths",
     "lib/surplus",
     "lib/lifecycle",
     "lib/prune",
+    "lib/completion",
     "lib/due",
     "lib/claim",
     "lib/occurrence",
@@ -48,9 +50,9 @@ LIBRARIES = (
 )
 
 NAMES = (
-    "init", "submit", "workflow", "claim", "heartbeat", "complete", "fail", "release",
+    "init", "submit", "workflow", "claim", "heartbeat", "complete", "proceed", "fail", "release",
     "cancel", "retry", "promote", "reschedule", "erase", "reap", "prune", "watch", "pause", "resume", "configure", "group", "spend", "audit",
-    "note", "step", "suspend", "signal", "enlist", "drain", "reconcile", "publish", "sample",
+    "note", "step", "call", "suspend", "signal", "enlist", "drain", "reconcile", "publish", "sample",
     "schedule", "pick", "fire", "pool", "summon", "complain",
     "repair", "recount", "drop",
 )  # fmt: skip

@@ -4,21 +4,49 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sublet.errors import Invalid
-from sublet.model import Lease, Suspension
-from sublet.protocol.scripts import Call, script
+from sublet.errors import Invalid, JobsError
+from sublet.model import Lease, Submission, Suspension
+from sublet.protocol import keys
+from sublet.protocol.scripts import Call, refusal, script
 
 STEP_MAX = 64 * 1024
 
 
 class Kept(NamedTuple):
-    """A kept step: when (ms since 1970), by what (`step`, `signal`, `sleep`, `timeout`), and its value (JSON
-    or empty).
+    """A kept step: when (ms since 1970), its kind, and its value: JSON; of kind `timeout` empty, of `call` the id of a job
+    that has not ended, of `called` see `Called`.
     """
 
     at_ms: int
     kind: str
     value: bytes
+
+
+class CalledJob(NamedTuple):
+    """A job to store for a step. The script makes its id."""
+
+    step: str
+    job: Submission
+
+
+class Called(NamedTuple):
+    """How a called job ended: its state (`refused`: its result does not fit), and its result, or `<code> <message>`."""
+
+    id: str
+    state: str
+    body: bytes
+
+    @classmethod
+    def of(cls, value: bytes) -> "Called":
+        """Parse the value of a step of kind `called`."""
+        head, _, body = value.partition(b"\n")
+        job_id, _, state = head.decode().partition(" ")
+        return cls(job_id, state, body)
+
+    @property
+    def value(self) -> bytes:
+        """The value of the step."""
+        return f"{self.id} {self.state}\n".encode() + self.body
 
 
 def kept(stored: bytes) -> Kept:
@@ -40,6 +68,24 @@ def step(base: str, lease: Lease, steps: Mapping[str, bytes]) -> Call[dict[str, 
 
     rest = [word for step in steps.items() for word in step]
     return script("step").call(base, read, rest, id=lease.id, token=lease.token)
+
+
+def call(base: str, lease: Lease, called: CalledJob) -> Call[Kept | JobsError]:
+    """Store a job for a step, once. Returns the step, or the refusal. Raises LeaseLost, NotFound, StepsFull, Invalid."""
+    job = called.job
+    if keys.partition_of_id(job.id) != keys.partition_of_id(lease.id):
+        raise Invalid(
+            f"step {called.step}: queue {job.queue} is in another partition than job {lease.id}: call a task with a queue "
+            "of the same one"
+        )
+
+    def read(reply: bytes) -> Kept | JobsError:
+        return kept(reply) if b"\n" in reply else refusal(reply.decode()) or Invalid(reply.decode())
+
+    return script("call").call(
+        base, read, id=lease.id, token=lease.token, name=called.step, queue=job.queue, task=job.task, rules=job.rules,
+        payload=job.payload,
+    )  # fmt: skip
 
 
 def value_of(value: Any) -> bytes:

@@ -1,19 +1,30 @@
 """How a task's context reaches its steps, and the exception that suspends an attempt."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from typing import Any, Literal, Protocol
 
-from sublet.model import Lease
+from sublet.model import Lease, Submission
+from sublet.outcome import Outcome
 
 
 class Suspended(BaseException):
-    """Ends an attempt whose task waits; `ctx.sleep` and `ctx.wait_for` raise it. The job runs again when the wait is
-    over. `except Exception` does not catch it; a task must not either.
+    """Ends an attempt whose task waits; `ctx.sleep`, `ctx.wait_for` and `ctx.call` raise it. The job runs again when the wait is
+    over. Not an Exception, so that `except Exception` does not catch it: never swallow it.
     """
 
-    def __init__(self, kind: Literal["sleep", "signal"], name: str, seconds: float | None = None) -> None:
+    def __init__(
+        self, kind: Literal["sleep", "signal", "call"], name: str, seconds: float | None = None
+    ) -> None:
         super().__init__(f"{kind} {name}")
         self.kind, self.name, self.seconds = kind, name, seconds
+
+
+class Upstream(Protocol):
+    """The outcomes of the jobs that a job waited for."""
+
+    def __aiter__(self) -> AsyncIterator[Outcome]: ...
+    def __iter__(self) -> Iterator[Outcome]: ...
+    def __await__(self) -> Generator[Any, None, list[Outcome]]: ...
 
 
 class Steps(Protocol):
@@ -36,6 +47,14 @@ class Steps(Protocol):
 
     def wait_for(self, name: str, seconds: float | None) -> Any:
         """Return the value of a signal; raise Suspended until it arrives, TimeoutError after the limit."""
+        ...
+
+    def call(self, name: str, job: Submission) -> Any:
+        """Return the result of a job of its own; raise Suspended until it has ended."""
+        ...
+
+    def upstream(self) -> Upstream:
+        """Return the outcomes of its upstreams."""
         ...
 
 

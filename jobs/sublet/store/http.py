@@ -16,9 +16,11 @@ from pydantic import TypeAdapter
 from sublet import model
 from sublet.errors import Denied, Invalid, JobsError, NotFound, Unavailable
 from sublet.protocol import keys, verbs
-from sublet.steps.calls import Kept
+from sublet.steps.calls import CalledJob, Kept
 from sublet.store import http_codec
 from sublet.store.http_endpoint import Endpoint, address
+from sublet.workflows.following import settle_each
+from sublet.workflows.upstream import UpstreamPage
 
 T = TypeVar("T")
 Body = Mapping[str, Any]
@@ -136,16 +138,16 @@ class HttpSource:
         return await _side_by_side(beats, send)
 
     async def settle(self, endings: Sequence[model.Ending]) -> list[str]:
-        """Report outcomes, as `JobSource.settle`; a result that is refused becomes a failure."""
-        answers: dict[int, str] = {}
+        """As `JobSource.settle`."""
 
-        async def send(kind: type) -> None:
-            own = [i for i, ending in enumerate(endings) if type(ending) is kind]
-            words = await _side_by_side([endings[i] for i in own], self._settle)
-            answers.update(zip(own, words, strict=True))
+        async def send(some: Sequence[model.Ending]) -> list[str]:
+            return await _side_by_side(some, self._settle)
 
-        await asyncio.gather(*(send(kind) for kind in http_codec.ROUTES))
-        return [answers[i] for i in range(len(endings))]
+        return await settle_each(endings, dict.fromkeys(http_codec.ROUTES, send), self._proceed)
+
+    async def _proceed(self, ending: model.Completion, following: model.Following) -> str:
+        body = http_codec.continuation(ending, following)
+        return await self._ask("POST", f"/jobs/{ending.lease.id}/proceed", http_codec.continued, body)
 
     async def _settle(self, endings: Sequence[model.Ending]) -> list[str]:
         try:
@@ -171,6 +173,16 @@ class HttpSource:
         """Keep steps; return those that were kept before."""
         path = f"/jobs/{lease.id}/step"
         return await self._ask("POST", path, http_codec.kept_steps, http_codec.steps(lease, steps))
+
+    async def call(self, lease: model.Lease, called: CalledJob) -> Kept:
+        """As `JobSource.call`. The server makes the job's options of its fields."""
+        body = http_codec.called_job(lease, called)
+        return await self._ask("POST", f"/jobs/{lease.id}/call", http_codec.kept_call, body)
+
+    async def upstream(self, lease: model.Lease, start: int) -> UpstreamPage:
+        """As `JobSource.upstream`."""
+        body = {"token": lease.token, "start": start}
+        return await self._ask("POST", f"/jobs/{lease.id}/upstream", http_codec.upstream, body)
 
     async def _note(self, notes: Sequence[model.Note]) -> list[str]:
         try:

@@ -22,6 +22,7 @@ from sublet.model import (
     Description,
     Ending,
     Failure,
+    Following,
     Lease,
     LostJob,
     Note,
@@ -33,7 +34,8 @@ from sublet.model import (
     Suspension,
 )
 from sublet.protocol.keys import check_name, is_name
-from sublet.steps.calls import Kept
+from sublet.steps.calls import Called, CalledJob, Kept
+from sublet.workflows.upstream import UpstreamPage
 
 log = logging.getLogger(__name__)
 
@@ -230,6 +232,23 @@ def ending(ending: Ending) -> dict[str, Any]:
     return fields
 
 
+def continuation(ending: Completion, following: Following) -> dict[str, Any]:
+    """Encode a completion, and the jobs that follow. Raises Invalid."""
+    return {
+        "token": ending.lease.token,
+        "result": _value_of(ending.result or b"null", "result", ending.lease),
+        "workflow": following.workflow,
+        "jobs": [new_job(job) for job in following.jobs],
+        "callback": following.callback and new_job(following.callback),
+        "on_failure": following.on_failure,
+    }
+
+
+def continued(answer: Answer) -> str:
+    """Decode the answer to it: the job's state."""
+    return str(answer.json()["state"])
+
+
 def note(note: Note) -> dict[str, Any]:
     """Encode a checkpoint, log lines and cost, if not empty. Raises Invalid for a checkpoint that is not JSON."""
     fields = _held(note.lease)
@@ -249,16 +268,44 @@ def steps(lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def kept_steps(answer: Answer) -> dict[str, Kept]:
-    """Decode an answer: name → kept step."""
-    found = answer.json()["steps"].items()
-    return {
-        name: Kept(
-            moment_ms(one["kept_at"]),
-            one["kind"],
-            b"" if one["kind"] == "timeout" else _bytes_of(one["value"]),
-        )
-        for name, one in found
-    }
+    """Decode the steps of the answer."""
+    return {name: _kept(one) for name, one in answer.json()["steps"].items()}
+
+
+def _kept(step: Any) -> Kept:
+    kind, value = step["kind"], step["value"]
+    if kind in ("timeout", "call"):
+        stored = (value or "").encode()
+    elif kind == "called":
+        body = _bytes_of(value["result"]) if value["state"] == "completed" else value["error"].encode()
+        stored = Called(value["id"], value["state"], body).value
+    else:
+        stored = _bytes_of(value)
+    return Kept(moment_ms(step["kept_at"]), kind, stored)
+
+
+def called_job(lease: Lease, called: CalledJob) -> dict[str, Any]:
+    """Encode a job that a step calls. Raises Invalid as `new_job`."""
+    job = new_job(called.job)
+    del job["id"]
+    return {"token": lease.token, "step": called.step, "job": job}
+
+
+def kept_call(answer: Answer) -> Kept:
+    """Decode the step of a called job."""
+    return _kept(answer.json()["step"])
+
+
+def upstream(answer: Answer) -> UpstreamPage:
+    """Decode the outcomes of jobs that a running job waited for."""
+    page = answer.json()
+    return UpstreamPage([(job["id"], _outcome(job)) for job in page["jobs"]], page["following"])
+
+
+def _outcome(job: Any) -> Standing:
+    state, error = job["state"] and State(job["state"]), job["error"]
+    story = f"0 - 0 {error['code']}\n{error['message']}\n{error['detail']}" if error else ""
+    return Standing(state, _bytes_of(job["result"]) if state is State.COMPLETED else b"", story)
 
 
 def _held(lease: Lease) -> dict[str, Any]:

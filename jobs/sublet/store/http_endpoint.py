@@ -15,6 +15,7 @@ PROBLEM = "urn:sublet:problem:"
 SAID = 500
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,1024}")
+_OF_A_JOB = re.compile(r"GET /jobs/|POST /jobs/[^/]+/")
 
 
 def address(url: str | None = None) -> tuple[str, str | Path | None]:
@@ -62,7 +63,8 @@ class Endpoint:
         kind, detail = _problem(answer) if content.startswith("application/problem+json") else ("", "")
         if status in (401, 403):
             return self._denied(status, detail)
-        if _code(kind) == "NOT_FOUND" and not asked.startswith("GET /jobs/"):  # nothing else can be missing
+        is_path = detail.startswith("no such path") or not _OF_A_JOB.match(asked)
+        if _code(kind) == "NOT_FOUND" and is_path:  # only a job can be missing
             return self.foreign(f"{status} to {asked}")
         if _code(kind) in REFUSALS:
             return REFUSALS[_code(kind)](detail)

@@ -18,7 +18,8 @@ from sublet.model import (
     Submitted,
     WorkerInfo,
 )
-from sublet.steps.calls import Kept
+from sublet.steps.calls import CalledJob, Kept
+from sublet.workflows.upstream import UpstreamPage
 
 HTTP_QUEUES = 1000
 
@@ -57,8 +58,8 @@ class JobSource(Protocol):
         ...
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Report outcomes. Returns per attempt the job's new state (`scheduled <ms>`: when it is due),
-        LEASE_LOST or NOT_FOUND.
+        """Report outcomes. Returns per attempt the job's new state (`scheduled <ms>`: when it is due), LEASE_LOST,
+        NOT_FOUND, or `QUEUE_FULL …`: the jobs that follow do not fit, and the job still runs.
         """
         ...
 
@@ -73,6 +74,16 @@ class JobSource(Protocol):
         the job all its tries again. Return those that were kept before, which stay; without steps all kept ones,
         and signals and sleeps. Raises LeaseLost, NotFound, StepsFull, Invalid, TooMany, Unavailable.
         """
+        ...
+
+    async def call(self, lease: Lease, called: CalledJob) -> Kept:
+        """Store a job for a step, once. Returns the step, of kind `call` until the job has ended. Raises Refused, Invalid,
+        Unavailable.
+        """
+        ...
+
+    async def upstream(self, lease: Lease, start: int) -> UpstreamPage:
+        """Return a page of the jobs that a job waited for. Raises LeaseLost, NotFound, Unavailable."""
         ...
 
     async def enlist(self, card: Card) -> bool:

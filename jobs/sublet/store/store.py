@@ -1,14 +1,15 @@
 """`Store`: reach jobs in Redis, on an event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sublet.connection.routing import RoutingTransport, transport_for
 from sublet.connection.settings import Settings
 from sublet.connection.transport import follow
 from sublet.errors import JobsError, NoNamespace, Unavailable
-from sublet.large_payloads.storage import is_reference, storage_of
+from sublet.large_payloads.storage import Storage, storage_of
+from sublet.large_payloads.submits import submit_large
 from sublet.model import (
     Beat,
     Card,
@@ -17,6 +18,7 @@ from sublet.model import (
     Description,
     Ending,
     Failure,
+    Following,
     Lease,
     Note,
     Release,
@@ -32,7 +34,7 @@ from sublet.protocol import verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.steps import calls as step_calls
-from sublet.steps.calls import Kept
+from sublet.steps.calls import CalledJob, Kept
 from sublet.store import results
 from sublet.store.claim import ClaimRequest, Claims
 from sublet.store.events import EventStream
@@ -41,6 +43,8 @@ from sublet.store.sampler import Sampler
 from sublet.store.source import PoolSummoner
 from sublet.submission.durability import raise_with_ids
 from sublet.tasks import catalogue
+from sublet.workflows.following import complete, settle_each
+from sublet.workflows.upstream import UpstreamPage, page
 
 if TYPE_CHECKING:
     from sublet.operations.orders.bulk import OrderPage, Selection
@@ -136,7 +140,7 @@ class Store:
         Unavailable; then some jobs may be stored.
         """
         if self._storage is not None:
-            return await self._submit_large(jobs, self.operations.submit)
+            return await self._submit_large(self._storage, jobs, self.operations.submit)
         stored = await self.follow(self.operations.submit(jobs))
         self.nudge([job.queue for job in jobs])
         return stored
@@ -185,29 +189,14 @@ class Store:
         return page
 
     async def _submit_large(
-        self, jobs: Sequence[Submission], submit: Callable[[Sequence[Submission]], Plan[list[T]]]
+        self,
+        storage: Storage,
+        jobs: Sequence[Submission],
+        submit: Callable[[Sequence[Submission]], Plan[list[T]]],
     ) -> list[T]:
-        sent = await self._put_payloads(jobs)
-        answers = await self.follow(submit(sent))
-        if self._storage is not None and sent is not jobs:
-            tries = 0
-            while again := await asyncio.to_thread(self._storage.put_for_holders, jobs, answers, tries):
-                tries += 1
-                for place, answer in zip(again, await self.follow(submit([*again.values()])), strict=True):
-                    answers[place] = answer
-            await self._delete_unused(sent, answers)
+        answers = await submit_large(storage, jobs, lambda some: self.follow(submit(some)))
         self.nudge([job.queue for job in jobs])
         return answers
-
-    async def _put_payloads(self, jobs: Sequence[Submission]) -> Sequence[Submission]:
-        storage = self._storage
-        if storage is None or not any(storage.takes(job.payload) for job in jobs):
-            return jobs
-        return await asyncio.to_thread(storage.put_payloads, jobs)
-
-    async def _delete_unused(self, jobs: Sequence[Submission], answers: Sequence[object]) -> None:
-        if self._storage and any(is_reference(job.payload) for job in jobs):
-            await asyncio.to_thread(self._storage.delete_unused, jobs, answers)
 
     async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
         """Store each job, whatever happens to the others; return per job `Submitted` or the error. Raises
@@ -217,7 +206,7 @@ class Store:
             self.nudge([jobs[0].queue])
             return [answer]
         if self._storage is not None:
-            return await self._submit_large(jobs, self.operations.submit_each)
+            return await self._submit_large(self._storage, jobs, self.operations.submit_each)
         answers = await self.follow(self.operations.submit_each(jobs))
         self.nudge([job.queue for job in jobs])
         return answers
@@ -254,24 +243,23 @@ class Store:
         return await self._spread(beats, ids, lambda base, some: verbs.heartbeat(base, some, lease=lease))
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Report outcomes; return per attempt the job's new state, or a refusal."""
-        answers: dict[int, str] = {}
+        """As `JobSource.settle`."""
 
-        async def send(kind: type, verb: Any, most: int) -> None:
-            own = [i for i, ending in enumerate(endings) if type(ending) is kind]
-            if own:
-                words = await self._spread(
-                    [endings[i] for i in own], [endings[i].lease.id for i in own], verb, most
-                )
-                answers.update(zip(own, words, strict=True))
+        def by(verb: Any, most: int) -> Callable[[Sequence[Ending]], Awaitable[list[str]]]:
+            return lambda some: self._spread(some, [ending.lease.id for ending in some], verb, most)
 
-        await asyncio.gather(
-            send(Completion, verbs.complete, verbs.COMPLETE_MAX),
-            send(Failure, verbs.fail, verbs.FAIL_MAX),
-            send(Release, verbs.release, verbs.SETTLE_MAX),
-            send(Suspension, step_calls.suspend, verbs.SETTLE_MAX),
-        )
-        return [answers[i] for i in range(len(endings))]
+        senders = {
+            Completion: by(verbs.complete, verbs.COMPLETE_MAX),
+            Failure: by(verbs.fail, verbs.FAIL_MAX),
+            Release: by(verbs.release, verbs.SETTLE_MAX),
+            Suspension: by(step_calls.suspend, verbs.SETTLE_MAX),
+        }
+        return await settle_each(endings, senders, self._proceed)
+
+    async def _proceed(self, ending: Completion, following: Following) -> str:
+        answer = await self.follow_existing(complete(self.operations, ending, following))
+        self.nudge([job.queue for job in (*following.jobs, following.callback) if job])
+        return answer
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
         """Store checkpoints, logs and costs."""
@@ -286,6 +274,18 @@ class Store:
     async def step(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
         """Keep steps; return those that were kept before."""
         return await self.run(step_calls.step(self.operations.base_of_job(lease.id), lease, steps))
+
+    async def call(self, lease: Lease, called: CalledJob) -> Kept:
+        """As `JobSource.call`."""
+        from sublet.workflows.calling import call  # few jobs call others
+
+        step = await self.follow_existing(call(self.operations, lease, called))
+        self.nudge([called.job.queue])
+        return step
+
+    async def upstream(self, lease: Lease, start: int) -> UpstreamPage:
+        """As `JobSource.upstream`."""
+        return await self.follow_existing(page(self.operations.base_of_job(lease.id), lease, start))
 
     async def enlist(self, card: Card) -> bool:
         """Register a worker; return whether it should drain."""

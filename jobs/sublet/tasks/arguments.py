@@ -4,7 +4,10 @@ import inspect
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NotRequired, get_type_hints
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
@@ -16,6 +19,7 @@ from sublet.large_payloads.storage import WAYS_OUT
 from sublet.options import PAYLOAD_MAX
 from sublet.tasks.json.codec import JsonCodec
 from sublet.tasks.json.schema import Misfit, Path
+from sublet.then import Then
 
 PLAIN = (int, str, bool, float, bytes)
 """Result types whose values are written without a check: they have exactly this type."""
@@ -67,7 +71,7 @@ class Arguments:
         self._codec = self._codec_of(own, hints)
         self._untyped = [parameter.name for parameter in own if hints.get(parameter.name, Any) in UNTYPED]
         self._more: dict[str, Any] = getattr(function, "payload_schema", {})
-        self._result_type = hints.get("return", Any)
+        self._result_type = _result_type(hints.get("return", Any))
         self._result = JsonCodec(self._result_type, f"task {name}: the return annotation")
         self._may_be_none = _fits(self._result.adapter, None)
 
@@ -206,6 +210,17 @@ class Arguments:
                 f"the stored result of task {self.name} does not match its return annotation ({_errors(error)}): change the "
                 "annotation, or read the JSON by client.result(job_id)"
             ) from None
+
+
+def _result_type(hint: Any) -> Any:
+    """Return the type of the result in an annotation that may have `Then`."""
+    if hint is Then:
+        return Any
+    if get_origin(hint) is Then:
+        return get_args(hint)[0]
+    if get_origin(hint) in (Union, UnionType):
+        return reduce(or_, map(_result_type, get_args(hint)))
+    return hint
 
 
 def _mismatch(error: PydanticSerializationError) -> str:

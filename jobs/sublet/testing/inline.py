@@ -6,14 +6,20 @@ Some libraries, such as Django's models, refuse plain calls under a running loop
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 from sublet.app import App
 from sublet.context import Context, current
-from sublet.execution.steps import PlainSteps
+from sublet.execution.steps.kept import PlainSteps
 from sublet.model import Lease
+from sublet.protocol.plan import Plan
+from sublet.protocol.scripts import Call
 from sublet.steps.calls import step
 from sublet.tasks.middleware import Hook
+from sublet.workflows.calling import call
+from sublet.workflows.upstream import page
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -26,6 +32,11 @@ def _off_loop() -> Iterator[None]:
         asyncio._set_running_loop(loop)
 
 
+def _one_call(call: Call[T]) -> Plan[T]:
+    answer: T = yield call
+    return answer
+
+
 class _InlineSteps:
     def __init__(self, app: App) -> None:
         self._app = app
@@ -34,7 +45,16 @@ class _InlineSteps:
         """Keep the steps by calls without an event loop, which stands still meanwhile."""
         store = self._app.sync.store
         base = store.operations.base_of_job(lease.id)
-        return PlainSteps(lease, lambda steps: store.transport.run(step(base, lease, steps)))
+        plans: dict[str, Callable[[Any], Plan[Any]]] = {
+            "step": lambda steps: _one_call(step(base, lease, steps)),
+            "call": lambda called: call(store.operations, lease, called),
+            "upstream": lambda start: page(base, lease, start),
+        }
+        return PlainSteps(
+            lease,
+            lambda what, argument: store.follow_existing(plans[what](argument)),
+            store.settings.storage,
+        )
 
 
 def as_coroutine(function: Callable[..., Any], app: App) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from sublet.errors import NoNamespace, OutOfMemory, Unavailable
+from sublet.errors import NoNamespace, OutOfMemory, QueueFull, Unavailable
 from sublet.execution.attempt import Attempt, put_back
 from sublet.model import Ending
 from sublet.store.outage_log import OutageLog
@@ -11,6 +11,8 @@ from sublet.store.source import JobSource
 
 RETRY_AFTER = 0.5
 """Most seconds between a call without an answer and the next one."""
+FULL_AGAIN = 1.0
+"""Seconds between two tries to store jobs in a full queue."""
 FULL_BATCH = 50
 """So many outcomes are sent even while earlier ones lack an answer; fewer wait for it."""
 
@@ -64,7 +66,17 @@ class SettleLoop:
             return
         self._outage.over()
         for (attempt, ending), answer in zip(batch, answers, strict=True):
-            self._settled(attempt, ending, answer)
+            if answer.startswith("QUEUE_FULL "):
+                self._wait_for_room(attempt, ending, answer)
+            else:
+                self._settled(attempt, ending, answer)
+
+    def _wait_for_room(self, attempt: Attempt, ending: Ending, answer: str) -> None:
+        # meanwhile heartbeats keep the lease, until the attempt's timeout
+        self._outage.hindered(
+            f"store the jobs that follow job {ending.lease.id}", QueueFull(answer.partition(" ")[2])
+        )
+        asyncio.get_running_loop().call_later(FULL_AGAIN, self.put, attempt, ending)
 
     async def _send_notes(self, attempts: list[Attempt]) -> None:
         # Checkpoints and logs go first: afterwards the lease is gone

@@ -327,7 +327,7 @@ class Worker:
     def _start(self, lease: Lease) -> None:
         if lease.lost:
             self._failures.taken_over(lease)
-        attempt = Attempt(lease, self._heartbeat.notify, self._lending.notify, self.source.step)
+        attempt = Attempt(lease, self._heartbeat.notify, self._lending.notify, self.source)
         self._attempts.add(attempt)
         if not self._state.budget.suffices(lease):
             self._settling.put(

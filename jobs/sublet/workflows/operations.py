@@ -2,9 +2,10 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from sublet.errors import Invalid, JobsError, NoNamespace, NotFound, Unavailable
-from sublet.model import Submitted
+from sublet.model import Submission, Submitted
 from sublet.options import PAYLOAD_MAX
 from sublet.protocol import keys
 from sublet.protocol.plan import Plan
@@ -15,6 +16,8 @@ from sublet.submission.submit import SubmitOperations
 from sublet.workflows import graph, storing
 from sublet.workflows.graph import Node
 from sublet.workflows.storing import Linked
+
+T = TypeVar("T")
 
 UPSTREAM_PAGE = 1000
 """Ids of upstreams that one call reads."""
@@ -75,22 +78,29 @@ def _check(operations: SubmitOperations, workflow_id: str, nodes: Mapping[str, N
 def _send(
     operations: SubmitOperations, base: str, jobs: Sequence[Linked], call: Call[list[Submitted] | str]
 ) -> Plan[list[Submitted]]:
-    admission, size = operations.admission, estimated_bytes([one.job for one in jobs])
+    own = [one.job for one in jobs]
+    try:
+        answer = yield from admitted(operations, base, own, call)
+    except NoNamespace:
+        yield from operations.prepare()
+        answer = yield from admitted(operations, base, own, call)
+    if isinstance(answer, str):
+        raise refusal(f"{answer}; nothing of this call was stored") or Invalid(answer)
+    return answer
+
+
+def admitted(operations: SubmitOperations, base: str, jobs: Sequence[Submission], call: Call[T]) -> Plan[T]:
+    """Make a call that stores jobs, unless the server has too little memory. Raises QueueFull."""
+    admission, size = operations.admission, estimated_bytes(jobs)
     if admission is not None and not admission.admit(base, size):
         full = yield from admission.check(base, size)
         if full:
             raise full
         admission.begin(size)
     try:
-        try:
-            answer: list[Submitted] | str = yield call
-        except NoNamespace:
-            yield from operations.prepare()
-            answer = yield call
+        answer: T = yield call
     finally:
         operations.end(size)
-    if isinstance(answer, str):
-        raise refusal(f"{answer}; nothing of this call was stored") or Invalid(answer)
     return answer
 
 

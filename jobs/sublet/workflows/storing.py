@@ -52,5 +52,9 @@ def workflow(
             return reply[0].decode()
         return [Submitted(one.job.id, word == b"created") for one, word in zip(jobs, reply, strict=True)]
 
-    rest = [field for one in jobs for field in (*one.job[:5], " ".join(one.after), " ".join(one.into))]
-    return script("workflow").call(base, read, rest, workflow=workflow_id, how=how)
+    return script("workflow").call(base, read, fields(jobs), workflow=workflow_id, how=how)
+
+
+def fields(jobs: Sequence[Linked]) -> list[str | bytes]:
+    """Return the arguments of a script for jobs with edges, seven for each."""
+    return [field for one in jobs for field in (*one.job[:5], " ".join(one.after), " ".join(one.into))]

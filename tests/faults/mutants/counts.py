@@ -85,8 +85,8 @@ MUTANTS = (
     ),
     Mutant(
         "a completed job counts as running",
-        "lua/complete.lua",
-        "    add_running(queue, -gone.jobs)\n",
+        "lua/lib/completion.lua",
+        "      add_running(queue, -gone.jobs)\n",
         "",
         "the number of running jobs only grows",
         "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
@@ -205,8 +205,8 @@ MUTANTS = (
     ),
     Mutant(
         "results are not timed",
-        "lua/complete.lua",
-        "    tally(queue, 'completed', gone.took)\n",
+        "lua/lib/completion.lua",
+        "      tally(queue, 'completed', gone.took)\n",
         "",
         "slow jobs of a queue, and the number of completed ones, cannot be seen",
         "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
@@ -245,7 +245,7 @@ MUTANTS = (
     ),
     Mutant(
         "a late result is not counted",
-        "lua/complete.lua",
+        "lua/lib/completion.lua",
         "count('lease_lost', late)",
         "",
         "leases that are too short cannot be detected",
@@ -285,8 +285,8 @@ MUTANTS = (
     ),
     Mutant(
         "a completion beyond the count deletes nothing in its own call",
-        "lua/complete.lua",
-        "  sizes.completed = sizes.completed + #done\n",
+        "lua/lib/completion.lua",
+        "    sizes.completed = sizes.completed + #completed_ids\n",
         "",
         "more completed jobs are kept than configured",
         "protocol/test_configure.py::test_a_partition_may_keep_fewer_completed_jobs[fakeredis]",

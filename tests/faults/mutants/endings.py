@@ -37,9 +37,9 @@ MUTANTS = (
     ),
     Mutant(
         "a second copy in the same call overwrites the result",
-        "lua/complete.lua",
-        "job.state, job.ended = answer, 'complete ' .. answer",
-        "job.ended = 'complete ' .. answer",
+        "lua/lib/completion.lua",
+        "job.state, job.ended = 'completed', 'complete completed'",
+        "job.ended = 'complete completed'",
         "one job is completed and counted twice, and keeps the later result",
         "protocol/test_complete.py::test_one_job_twice_in_one_call_is_completed_once[fakeredis]",
     ),
@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         "completion keeps every payload",
-        "lua/complete.lua",
+        "lua/lib/completion.lua",
         "job.rules.keep and job.spec or job.rules.header",
         "job.spec",
         "personal data stays for a day, and the memory of a busy queue doubles",
@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "completion deletes a long payload that is to be kept",
-        "lua/complete.lua",
+        "lua/lib/completion.lua",
         "if keep and job.spec == job.rules.header then names[#names + 1] = 'payload' end",
         "",
         "a job with large arguments cannot be submitted again with changes",
@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "the retention score is the time of the end",
-        "lua/complete.lua",
+        "lua/lib/completion.lua",
         "now + math.max(job.watched == '2' and KEEP_UPSTREAM or 60000, job.rules.retention)",
         "now",
         "a result is deleted before it can be read",
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "a retention may be zero",
-        "lua/complete.lua",
+        "lua/lib/completion.lua",
         "now + math.max(job.watched == '2' and KEEP_UPSTREAM or 60000, job.rules.retention)",
         "now + job.rules.retention",
         "a repeated completion, or a slightly late waiter, finds no job",
@@ -93,16 +93,16 @@ MUTANTS = (
     ),
     Mutant(
         "completions do not delete old completed jobs",
-        "lua/complete.lua",
-        "forget(2 * #answers, 100)",
+        "lua/lib/completion.lua",
+        "forget(2 * n, 100)",
         "",
         "without a tick finished jobs fill the memory",
         "protocol/test_straight_paths.py::test_plain_jobs_take_the_straight_path[fakeredis]",
     ),
     Mutant(
         "a completed job keeps its payload and its lease",
-        "lua/complete.lua",
-        "    call('DEL', hash)\n",
+        "lua/lib/completion.lua",
+        "  call('DEL', hash)\n",
         "",
         "finished jobs need three times the memory",
         "protocol/test_complete.py::test_a_completed_job_keeps_only_its_documented_fields[fakeredis]",
@@ -237,7 +237,7 @@ MUTANTS = (
     ),
     Mutant(
         "a completed job forgets which attempts used no try",
-        "lua/complete.lua",
+        "lua/lib/completion.lua",
         "kept = {'tries_left', job.tries_left}",
         "kept = {}",
         "a job that was released twice, then completed, looks as if it had used all its tries",

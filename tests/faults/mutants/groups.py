@@ -38,8 +38,8 @@ MUTANTS = (
     ),
     _mutant(
         "a completion keeps the job's place",
-        "lua/complete.lua",
-        "    return_place(job)\n",
+        "lua/lib/completion.lua",
+        "  return_place(job)\n",
         "",
         LEAK,
         f"{EXIT}[valkey-settle_complete-group_concurrency=1]",

@@ -350,8 +350,8 @@ MUTANTS = (
     ),
     Mutant(
         "a completion does not reduce the backlog",
-        "lua/complete.lua",
-        "    backlog(queue, -gone.jobs, -gone.bytes)\n",
+        "lua/lib/completion.lua",
+        "      backlog(queue, -gone.jobs, -gone.bytes)\n",
         "",
         "a queue with a limit is permanently full after that many jobs",
         "protocol/test_configure.py::test_every_outcome_frees_capacity_in_the_queue[fakeredis-complete-1]",

@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "a completed job loses its logs",
-        "lua/complete.lua",
+        "lua/lib/completion.lua",
         "job.logged and last + 1 or 0",
         "0",
         "the log of a completed job cannot be read",

@@ -19,7 +19,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task takes a signal for the result of its step",
-        "jobs/sublet/execution/steps.py",
+        "jobs/sublet/execution/steps/kept.py",
         'if kept is None or kept.kind == "signal":',
         "if kept is None:",
         "whoever may send signals skips a payment",
@@ -43,7 +43,7 @@ MUTANTS = (
     ),
     Mutant(
         "a name is used for several steps of an attempt",
-        "jobs/sublet/execution/steps.py",
+        "jobs/sublet/execution/steps/kept.py",
         "        self._used.add(name)\n",
         "",
         "a loop gets the first result for all its turns",
@@ -51,7 +51,7 @@ MUTANTS = (
     ),
     Mutant(
         "a step that raised blocks its name",
-        "jobs/sublet/execution/steps.py",
+        "jobs/sublet/execution/steps/kept.py",
         "            self._used.discard(name)  # the task may try it again\n",
         "",
         "a task cannot try a step again after a lost connection",
@@ -72,6 +72,30 @@ MUTANTS = (
         "        if False:\n            raise LeaseLost(",
         "a step of one job is kept as one of another",
         "execution/test_child_steps.py::test_a_thread_that_outlives_its_job_keeps_no_step[fakeredis]",
+    ),
+    Mutant(
+        "a ghost reads results of other jobs",
+        "jobs/sublet/workflows/upstream.py",
+        'if (shown(state), shown(token or b"")) != ("running", lease.token):',
+        "if False:",
+        "an old token opens the results of other jobs for ever",
+        "worker/test_upstream.py::test_a_ghost_reads_nothing[redis-fakeredis]",
+    ),
+    Mutant(
+        "a task sees the first page of its upstreams only",
+        "jobs/sublet/workflows/upstream.py",
+        "following = start + PAGE if len(ids) > PAGE else None",
+        "following = None",
+        "a callback sums up 50 of 10,000 results",
+        "worker/test_upstream.py::test_many_are_read_in_pages[redis-fakeredis-followed]",
+    ),
+    Mutant(
+        "one lost result hides those of all other upstreams",
+        "jobs/sublet/execution/steps/upstream.py",
+        "            return Outcome(job_id, standing.state, error=error)\n",
+        "            raise error\n",
+        "a callback never runs because of one result that is gone",
+        "worker/test_upstream.py::test_a_large_result_is_fetched_and_a_lost_one_is_told[fakeredis-threaded]",
     ),
     Mutant(
         "a ghost keeps a step",
@@ -156,7 +180,7 @@ MUTANTS = (
     Mutant(
         "a suspension does not look whether the signal has come",
         "lua/suspend.lua",
-        "  if is_kept then return try_again(job, ending, 0) end\n",
+        "  if is_kept and not calls then return try_again(job, ending, 0) end\n",
         "",
         "a job waits for a signal that came a moment before",
         f"{SIGNAL}a_signal_before_the_wait_is_kept[fakeredis-running]",
@@ -172,8 +196,8 @@ MUTANTS = (
     Mutant(
         "a suspended job goes to the end of its queue",
         "lua/lib/steps.lua",
-        "return rank(job.rules.priority, turn % 17592186044416)",
-        "return rank(job.rules.priority, next_seq(1))",
+        "\n  return rank(job.rules.priority, turn % 17592186044416)\nend",
+        "\n  return rank(job.rules.priority, next_seq(1))\nend",
         "each wait of a job costs it its turn",
         f"{SUSPEND}a_suspended_job_returns_to_its_old_place[fakeredis]",
     ),

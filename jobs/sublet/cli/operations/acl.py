@@ -31,11 +31,14 @@ VERBS = {
         "claim",
         "heartbeat",
         "complete",
+        "proceed",
         "fail",
         "release",
         "note",
         "step",
+        "call",
         "suspend",
+        "watch",
         "spend",
         "enlist",
         "reconcile",
@@ -53,7 +56,7 @@ PREPARE = "hget info|memory"
 CALENDAR = "hgetall hmget zscore time zrange"
 PLAIN = {
     "submit": f"{PREPARE} hgetall hmget hkeys hlen lrange zscore time ping subscribe",
-    "work": f"{PREPARE} {CALENDAR} zcount zscan hscan exists blpop lpop lpush pexpire ping",
+    "work": f"{PREPARE} {CALENDAR} zcount zscan hscan exists lrange blpop lpop lpush pexpire ping",
     "read": f"{LOOK} info script|exists",
     "admin": f"{PREPARE} {LOOK} info script|exists script|load scan mget hkeys blpop lpop lpush pexpire ping subscribe",
     "tick": f"{PREPARE} {CALENDAR} zcount ping",

@@ -1,35 +1,49 @@
 """Keep the steps of a running attempt: each is done once, and later attempts find its result by its name.
 
-The logic is in plans, generators that yield a mapping to keep (empty: read all), or a call to make; `LoopSteps`
+The logic is in plans, generators that yield a question to the worker's source of jobs, or a call to make; `LoopSteps`
 follows them in async tasks, `PlainSteps` in plain ones.
 """
 
+import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import lru_cache, partial
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from sublet.errors import Invalid, JobsError
+from sublet.errors import Invalid, JobCancelled, JobFailed, JobsError
 from sublet.execution import frames
-from sublet.model import Lease
+from sublet.execution.steps.upstream import LoopUpstream, PlainUpstream, large_result
+from sublet.large_payloads.storage import Storage, is_reference
+from sublet.model import Lease, Submission
 from sublet.protocol.keys import check_name
-from sublet.steps.calls import STEP_MAX, Kept
+from sublet.steps.calls import STEP_MAX, Called, CalledJob, Kept
 from sublet.steps.waits import Suspended
 from sublet.tasks.arguments import InvalidResult
 from sublet.tasks.json.codec import JsonCodec
 
 T = TypeVar("T")
-Plan = Generator[Mapping[str, bytes] | Callable[[], Any], Any, T]
-Keep = Callable[[Lease, Mapping[str, bytes]], Awaitable[dict[str, Kept]]]
-"""Keeps steps of a lease's job, or (none given) reads all; returns those that were there."""
+
+
+class Ask(NamedTuple):
+    """A question to the worker's source of jobs: the name of its method, and the argument after the lease."""
+
+    what: str
+    argument: Any
+
+
+Plan = Generator[Ask | Callable[[], Any], Any, T]
+
+
+CALLS = ("call", "called")
 
 
 class _Plans:
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, fetch: Callable[[str, bytes], Any]) -> None:
+        self._fetch = fetch
         self._found: dict[str, Kept] | None = {} if lease.attempt == 1 else None
         self._used: set[str] = set()
         self.renewed = False
@@ -58,13 +72,39 @@ class _Plans:
     def wait_for(self, name: str, seconds: float | None) -> Plan[Any]:
         check_name("signal", name)
         if self._found is None or name not in self._found:
-            self._found = yield {}
+            self._found = yield Ask("step", {})
         kept = self._found.get(name)
         if kept is None:
             raise Suspended("signal", name, seconds)
         if kept.kind == "timeout":
             raise TimeoutError(f"the signal {name} did not come in time")
+        if kept.kind in CALLS:
+            raise Invalid(f"signal {name!r}: a call has this name: give the signal another one")
         return json.loads(kept.value)
+
+    def call(self, name: str, job: Submission) -> Plan[Any]:
+        self._use(name)
+        try:
+            if not isinstance(job, Submission):
+                raise Invalid(
+                    f"step {name!r}: {str(job)[:40]!r} is not a job: give ctx.call the result of Task.job(…)"
+                )
+            found = yield from self._read()
+            kept = found.get(name)
+            if kept is None or kept.kind in ("call", "signal"):
+                own: Kept = yield Ask("call", CalledJob(name, job))
+                kept = found[name] = own
+            if kept.kind == "call":
+                raise Suspended("call", name)
+            if kept.kind != "called":
+                raise Invalid(f"step {name!r} is not a call, but a {kept.kind}: give the call another name")
+            called = Called.of(kept.value)
+            if called.state == "completed" and is_reference(called.body):
+                called = called._replace(body=(yield partial(self._fetch, called.id, called.body)))
+            return _result(name, called)
+        except Exception:
+            self._used.discard(name)
+            raise
 
     def _use(self, name: str) -> None:
         check_name("step", name)
@@ -76,11 +116,11 @@ class _Plans:
 
     def _read(self) -> Plan[dict[str, Kept]]:
         if self._found is None:
-            self._found = yield {}
+            self._found = yield Ask("step", {})
         return self._found
 
     def _keep(self, name: str, value: bytes) -> Plan[Kept]:
-        there: dict[str, Kept] = yield {name: value}
+        there: dict[str, Kept] = yield Ask("step", {name: value})
         self.renewed = self.renewed or name not in there
         kept = there.get(name) or Kept(0, "step", value)
         assert self._found is not None
@@ -91,8 +131,11 @@ class _Plans:
 class LoopSteps:
     """The steps of an attempt of an async task."""
 
-    def __init__(self, lease: Lease, keep: Keep) -> None:
-        self._lease, self._keep, self._plans = lease, keep, _Plans(lease)
+    def __init__(
+        self, lease: Lease, ask: Callable[[str, Any], Awaitable[Any]], storage: Storage | None
+    ) -> None:
+        self._ask, self._storage = ask, storage
+        self._plans = _Plans(lease, lambda *which: asyncio.to_thread(large_result, storage, *which))
 
     @property
     def renewed(self) -> bool:
@@ -113,16 +156,24 @@ class LoopSteps:
         """Return the value of a signal; raise Suspended until it arrives, TimeoutError after the limit."""
         return await self._follow(self._plans.wait_for(name, seconds))
 
+    async def call(self, name: str, job: Submission) -> Any:
+        """Return the result of a job of its own; raise Suspended until it has ended."""
+        return await self._follow(self._plans.call(name, job))
+
+    def upstream(self) -> LoopUpstream:
+        """Return the outcomes of its upstreams."""
+        return LoopUpstream(partial(self._ask, "upstream"), self._storage)
+
     async def _follow(self, plan: Plan[T]) -> T:
         try:
             wanted = next(plan)
             while True:
                 try:
-                    if callable(wanted):
+                    if isinstance(wanted, Ask):
+                        answer = await self._ask(*wanted)
+                    else:
                         answer = wanted()
                         answer = await answer if inspect.isawaitable(answer) else answer
-                    else:
-                        answer = await self._keep(self._lease, wanted)
                 except BaseException as error:  # noqa: BLE001  # the plan raises it again
                     wanted = plan.throw(error)
                 else:
@@ -133,10 +184,11 @@ class LoopSteps:
 
 
 class PlainSteps:
-    """The steps of an attempt of a plain function. `keep` returns when they are kept."""
+    """The steps of an attempt of a plain function. `ask` blocks until the answer is there."""
 
-    def __init__(self, lease: Lease, keep: Callable[[Mapping[str, bytes]], dict[str, Kept]]) -> None:
-        self._keep, self._plans = keep, _Plans(lease)
+    def __init__(self, lease: Lease, ask: Callable[[str, Any], Any], storage: Storage | None) -> None:
+        self._ask, self._storage = ask, storage
+        self._plans = _Plans(lease, partial(large_result, storage))
 
     @property
     def renewed(self) -> bool:
@@ -157,12 +209,20 @@ class PlainSteps:
         """Return the value of a signal; raise Suspended until it arrives, TimeoutError after the limit."""
         return self._follow(self._plans.wait_for(name, seconds))
 
+    def call(self, name: str, job: Submission) -> Any:
+        """Return the result of a job of its own; raise Suspended until it has ended."""
+        return self._follow(self._plans.call(name, job))
+
+    def upstream(self) -> PlainUpstream:
+        """Return the outcomes of its upstreams."""
+        return PlainUpstream(partial(self._ask, "upstream"), self._storage)
+
     def _follow(self, plan: Plan[T]) -> T:
         try:
             wanted = next(plan)
             while True:
                 try:
-                    answer = wanted() if callable(wanted) else self._keep(wanted)
+                    answer = self._ask(*wanted) if isinstance(wanted, Ask) else wanted()
                 except BaseException as error:  # noqa: BLE001  # the plan raises it again
                     wanted = plan.throw(error)
                 else:
@@ -172,13 +232,15 @@ class PlainSteps:
             return result
 
 
-async def answer(keep: Keep, lease: Lease, number: int, steps: Mapping[str, bytes]) -> bytes:
-    """Keep steps, or read all, for a child process; return the frame with the answer."""
+async def answer(
+    ask: Callable[[Lease, str, Any], Awaitable[Any]], lease: Lease, number: int, what: str, argument: Any
+) -> bytes:
+    """Ask for a child process; return the frame with the answer."""
     try:
-        return frames.answer(number, await keep(lease, steps))
+        return frames.answer(number, what, await ask(lease, what, argument))
     except Exception as error:  # noqa: BLE001  # the task gets it
         known = error if isinstance(error, JobsError) else JobsError(f"{type(error).__name__}: {error}")
-        return frames.answer(number, known)
+        return frames.answer(number, what, known)
 
 
 @lru_cache(256)
@@ -204,9 +266,23 @@ def _dump(name: str, function: Callable[..., Any], result: Any) -> bytes:
     return value
 
 
+def _result(name: str, called: Called) -> Any:
+    if called.state == "completed":
+        return json.loads(called.body or b"null")
+    words = called.body.decode("utf-8", "replace")
+    if called.state == "refused":
+        raise Invalid(f"step {name!r}: job {called.id} is completed, but {words}")
+    code, _, message = words.partition(" ")
+    if called.state == "cancelled":
+        raise JobCancelled(called.id, message)
+    raise JobFailed(called.id, code or called.state, message)
+
+
 def _load(name: str, function: Callable[..., Any], kept: Kept) -> Any:
     if kept.kind == "timeout":
         raise Invalid(f"step {name!r} is a wait that ended without its signal: give the step another name")
+    if kept.kind in CALLS:
+        raise Invalid(f"step {name!r}: a call has this name: give the step another one")
     try:
         return _codec(function).load(kept.value)
     except ValidationError as error:

@@ -1,0 +1,21 @@
+"""`Outcome`: the state of a job, and its result or error."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sublet.model import State
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is known of a job now: its state and, if it has ended, its result or error."""
+
+    id: str
+    state: State | None
+    """The job's state; None if there is no such job."""
+    value: Any = None
+    """The result of a completed job."""
+    error: Exception | None = None
+    """Why there is no result: JobFailed, JobCancelled or NotFound; Invalid if the result does not match the
+    task's return type; PayloadLost or Unavailable if a large result could not be read.
+    """

@@ -1,0 +1,130 @@
+"""Complete a job and store the jobs that follow it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+from sublet.errors import Invalid, JobsError, LeaseLost, NotFound, OutOfMemory, QueueFull, Refused, WrongState
+from sublet.model import Completion, Ending, Failure, Following, Submission
+from sublet.options import PAYLOAD_MAX
+from sublet.protocol import keys
+from sublet.protocol.plan import Plan
+from sublet.protocol.scripts import Call, refusal, script
+from sublet.submission.submit import SubmitOperations
+from sublet.workflows import graph, storing
+from sublet.workflows.graph import Node
+from sublet.workflows.operations import admitted
+from sublet.workflows.storing import Linked
+
+FOLLOWING_MAX = 10_000
+"""Jobs that may follow one."""
+ANSWERS = ("completed", "LEASE_LOST", "NOT_FOUND")
+
+
+def check(job_id: str, following: Following) -> None:
+    """Raise Invalid unless these jobs may follow a job."""
+    jobs = [*_all(following)]
+    if len(following.jobs) > FOLLOWING_MAX:
+        raise Invalid(
+            f"Then of {len(following.jobs):,} jobs: at most {FOLLOWING_MAX:,} may follow a job: let these submit more"
+        )
+    if len({job.id for job in jobs}) < len(jobs):
+        raise Invalid("Then with the same job twice: make each with a call of Task.job(…)")
+    for job in jobs:
+        if keys.partition_of_id(job.id) != keys.partition_of_id(job_id):
+            raise Invalid(
+                f"Then with a job for queue {job.queue}, which is in another partition than job {job_id}: use a queue of the "
+                "same one"
+            )
+        if len(job.payload) > PAYLOAD_MAX:
+            raise Invalid(
+                f"Then with arguments of {len(job.payload):,} bytes (JSON): a job that follows takes at most {PAYLOAD_MAX:,}"
+            )
+
+
+def _all(following: Following) -> Iterator[Submission]:
+    yield from following.jobs
+    if following.callback is not None:
+        yield following.callback
+
+
+def complete(operations: SubmitOperations, ending: Completion, following: Following) -> Plan[str]:
+    """Complete the job and store those that follow; return one of ANSWERS. Safe to repeat. Raises QueueFull, WrongState,
+    Invalid: the job still runs.
+    """
+    check(ending.lease.id, following)
+    base = operations.bases[keys.partition_of_id(ending.lease.id) % len(operations.bases)]
+    steps = graph.calls(_nodes(following))
+    *before, last = steps or [[]]  # those before start with the completion, too: the workflow is open
+    for jobs in before:
+        call = storing.workflow(base, following.workflow, "open", jobs)
+        answer = yield from admitted(operations, base, [one.job for one in jobs], call)
+        if isinstance(answer, str):
+            error = _refusal(answer)
+            if isinstance(error, WrongState):  # perhaps this is a repeat, and all is done
+                break
+            raise error
+    last_call = proceed(base, ending, following.workflow, last)
+    reply: str = yield from admitted(operations, base, [one.job for one in last], last_call)
+    if reply not in ANSWERS:
+        raise _refusal(reply)
+    return reply
+
+
+def _refusal(words: str) -> JobsError:
+    error = refusal(words)
+    return error if isinstance(error, QueueFull | WrongState | Invalid) else Invalid(words)
+
+
+def _nodes(following: Following) -> dict[str, Node]:
+    nodes = {job.id: Node(job) for job in following.jobs}
+    callback = following.callback
+    if callback is not None:
+        rules = f"{callback.rules} on_failure={following.on_failure}".strip() if nodes else callback.rules
+        nodes[callback.id] = Node(callback._replace(rules=rules), dict.fromkeys(nodes))
+    return nodes
+
+
+def proceed(base: str, ending: Completion, workflow_id: str, jobs: Sequence[Linked]) -> Call[str]:
+    """Complete a job, and store up to 200 others. Returns one of ANSWERS, or the refusal as text."""
+    return script("proceed").call(
+        base, bytes.decode, storing.fields(jobs), id=ending.lease.id, token=ending.lease.token, result=ending.result,
+        workflow=workflow_id,
+    )  # fmt: skip
+
+
+async def settle_each(
+    endings: Sequence[Ending],
+    senders: Mapping[type, Callable[[Sequence[Ending]], Awaitable[list[str]]]],
+    send_following: Callable[[Completion, Following], Awaitable[str]],
+) -> list[str]:
+    """Send outcomes by kind, and completions with jobs that follow one by one; return the answers in order. A full
+    queue or server is the answer `QUEUE_FULL …`; jobs that can never be stored are a failure.
+    """
+    answers: dict[int, str] = {}
+
+    async def send(kind: type) -> None:
+        own = [i for i, ending in enumerate(endings) if type(ending) is kind and not _following(ending)]
+        if own:
+            answers.update(zip(own, await senders[kind]([endings[i] for i in own]), strict=True))
+
+    async def send_one(i: int, ending: Completion, following: Following) -> None:
+        try:
+            answers[i] = await send_following(ending, following)
+        except (QueueFull, OutOfMemory) as error:
+            answers[i] = f"QUEUE_FULL {error}"
+        except (LeaseLost, NotFound) as error:
+            answers[i] = error.code
+        except (Invalid, Refused) as error:
+            failure = Failure(ending.lease, "invalid_result", str(error), again=False)
+            (answers[i],) = await senders[Failure]([failure])
+
+    pairs = [(i, ending, _following(ending)) for i, ending in enumerate(endings)]
+    await asyncio.gather(
+        *map(send, senders),
+        *(send_one(i, e, following) for i, e, following in pairs if isinstance(e, Completion) and following),
+    )
+    return [answers[i] for i in range(len(endings))]
+
+
+def _following(ending: Ending) -> Following | None:
+    return ending.following if isinstance(ending, Completion) else None
