@@ -234,9 +234,7 @@ class Description(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A job's state (None: no such job); its result (JSON) if it is completed; once it has ended, its last
-    attempt as Redis stores it, or the error of a job that never ran.
-    """
+    """A job's state (None: no such job), result (JSON), and `story`: its last attempt, or the error of one that never ran."""
 
     state: State | None
     result: bytes
@@ -360,9 +358,7 @@ class Queue(Frozen):
     """Unfinished jobs: scheduled, queued and running."""
     bytes: int = 0
     limits: dict[str, int | float] = {}
-    """Limits of its unfinished `jobs` and their `bytes`, and of its running jobs (`per` in seconds). Of the queue `*`: the
-    namespace's.
-    """
+    """Limits of its unfinished `jobs` and their `bytes`, and of its running jobs (`per` in seconds); of `*`: the namespace's."""
     on_dead: str | None = None
     """TASK or QUEUE/TASK, of which a job is submitted for each dead job of the queue; None: nothing is."""
     paused_at: Timestamp | None = None

@@ -35,7 +35,9 @@ DEFAULT = Options()
 
 
 class SyncClient:
-    """The client without an event loop; threads may share it. It connects at its first call; `with` closes it."""
+    """A namespace's client, without an event loop; threads may share it. It connects at its first call; the end of `with` closes
+    it.
+    """
 
     def __init__(
         self,
@@ -46,15 +48,15 @@ class SyncClient:
         self.store = store or SyncStore(settings or Settings.read(), operations=operations)
         self._summoner: SyncSummoner | None = None
         if self.store.settings.summon:
-            from sublet.scaling.sync_summoner import attach  # most clients summon no workers
+            from sublet.scaling.sync_summoner import attach
 
             self._summoner = attach(self.store)
 
     def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> SyncHandle[Any]:
-        """Submit a job by its task's name. With the same `job_id` again, no second job is stored. Raises
-        Invalid, Refused, Unavailable.
+        """Submit a job by its task's name and `payload`, the arguments by name. With the same `job_id` again,
+        no second job is stored. Raises Invalid, Refused, Unavailable.
         """
         job = self.store.operations.submission(
             task,
@@ -69,14 +71,14 @@ class SyncClient:
         return SyncHandle(submitted.id, created, self, load_json, replaced=submitted.replaced)
 
     def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Submit jobs made by `Task.job(…)`; return each one's stored id, in order. After an error some may
-        be stored: repeat the call with the same list, which stores no job twice.
+        """Submit jobs made by `Task.job(…)`; return each one's id and whether it is new, in order. After an
+        error repeat the call with the same list: it stores no job twice.
         """
         return self.store.submit(jobs)
 
     def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = load_json) -> T:
-        """Wait for a job's end and return its result. Raises JobFailed, JobCancelled, NotFound, PayloadLost;
-        TimeoutError after `timeout` seconds.
+        """Wait for a job's end; return its result, made of JSON by `decode`. Raises JobFailed, JobCancelled,
+        NotFound, PayloadLost; TimeoutError after `timeout` seconds.
         """
         return result_of(job_id, self._whole(job_id, self.store.watch(job_id, timeout)), decode, timeout)
 
@@ -86,8 +88,8 @@ class SyncClient:
         return standing._replace(result=self.store.fetch(job_id, standing.result))
 
     def results(self, jobs: Sequence[SyncHandle[Any] | str]) -> list[Outcome]:
-        """Return the present outcome of each job, in order, without waiting: its state, and its result or
-        error. `jobs`: ids or handles. Each 50 jobs take one call.
+        """Return each job's outcome, in order, without waiting: its state and, if it has ended, its result or
+        error. `jobs`: ids or handles.
         """
         handles = [SyncHandle(job, False, self, load_json) if isinstance(job, str) else job for job in jobs]
         standings = self.store.standings([handle.id for handle in handles])
@@ -116,9 +118,9 @@ class SyncClient:
     def gather(
         self, handles: Sequence[SyncHandle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
-        """Wait up to `timeout` seconds for all results; return them in the handles' order. The first failed
-        job's error is raised at once; with `return_exceptions` errors are in the list instead. Other jobs
-        continue in both cases.
+        """Wait up to `timeout` seconds for all results; return them in the handles' order. Jobs continue
+        after an error. Raises the first failed job's error at once, or TimeoutError; with `return_exceptions`
+        errors are in the list instead.
         """
         values: dict[SyncHandle[Any], Any] = {}
         for handle in self._completed(handles, timeout):
@@ -136,8 +138,8 @@ class SyncClient:
     def as_completed(
         self, handles: Sequence[SyncHandle[T]], timeout: float = 30.0
     ) -> Iterator[SyncHandle[T]]:
-        """Yield each handle as soon as its job has ended; `handle.result()` then returns without a call.
-        Raises TimeoutError if some have not ended after `timeout` seconds.
+        """Yield each handle as soon as its job has ended, even without a result; then `handle.result()` does
+        not wait. Raises TimeoutError after `timeout` seconds.
         """
         left = {*handles}
         for handle in self._completed(handles, timeout):
@@ -164,7 +166,7 @@ class SyncClient:
         """Make a workflow: jobs that wait for others. `with client.workflow() as flow:` stores the jobs that
         the block adds to it. With an id, return a stored one, to read it or to wait for it.
         """
-        from sublet.client.sync_workflow import SyncWorkflow  # few programs have workflows
+        from sublet.client.sync_workflow import SyncWorkflow
 
         return SyncWorkflow(self, workflow_id, _is_stored=bool(workflow_id))
 
@@ -188,27 +190,28 @@ class SyncClient:
         return self.store.follow(self.store.operations.list_jobs(**filters))
 
     def cancel(self, job_id: str, revision: int | None = None) -> str:
-        """Cancel a job. Return `cancelled`; or `requested` if it is running, and its worker ends it. Raises
+        """Cancel a job. Return `cancelled`; of a running one `requested`: its worker will end it. Raises
         WrongState if it has ended, Changed if it is at another `revision`.
         """
         return self.store.follow(self.store.operations.cancel(job_id, revision))
 
     def retry(self, job_id: str, revision: int | None = None, *, anew: bool = False) -> str:
-        """Queue a dead or cancelled job again, with all its tries; it goes on after its kept steps, unless `anew`.
-        Return `queued`. Raises WrongState, KeyTaken; Changed as `cancel` does.
+        """Queue a dead or cancelled job again, with all its tries; it goes on after its kept steps, unless
+        `anew`. Return `queued`, or `scheduled` if it waits for other jobs again. Raises WrongState, KeyTaken;
+        Changed as `cancel` does.
         """
         return self.store.follow(self.store.operations.retry(job_id, revision, anew=anew))
 
     def signal(self, job_id: str, name: str, value: Any = None) -> str:
-        """Send an event, with a JSON value of at most 64 KiB, to a job that has not ended: its `ctx.wait_for(name)`
-        returns the value, now or later. Return `kept`, also for a repetition. Raises WrongState if the job has ended
-        or has another value; NotFound, StepsFull, Invalid.
+        """Send a signal, with a JSON value of at most 64 KiB, to an unfinished job: its `ctx.wait_for(name)`
+        returns the value, now or later. Return `kept`, also for a repetition. Raises WrongState if the job
+        has ended, has another value of `name`, or has waited in vain; NotFound, StepsFull, Invalid.
         """
         return self.store.follow(self.store.operations.signal(job_id, name, value_of(value)))
 
     def promote(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a scheduled job now. Return `queued`. Raises WrongState if it is not scheduled; Changed as
-        `cancel` does.
+        """Queue a scheduled job now. Return `queued`. Raises WrongState if it is not scheduled, or waits for
+        a signal; Changed as `cancel` does.
         """
         return self.store.follow(self.store.operations.promote(job_id, revision))
 
@@ -221,9 +224,9 @@ class SyncClient:
         priority: int | None = None,
         revision: int | None = None,
     ) -> str:
-        """Give a scheduled or queued job another time, another priority, or both. Return its state:
-        `scheduled`, or `queued` if it is due. Raises WrongState, Invalid; Changed if it has another revision
-        than `revision`.
+        """Give a scheduled or queued job another time (`run_at`, or `delay` from now), priority, or both.
+        Return `scheduled` or `queued`. Raises WrongState if the job runs, has ended or waits for other jobs;
+        Invalid; Changed as `cancel` does.
         """
         plan = self.store.operations.reschedule(
             job_id, revision, run_at=run_at, delay=delay, priority=priority
@@ -231,8 +234,8 @@ class SyncClient:
         return (self.store.follow(plan)).partition(" ")[0]
 
     def erase(self, job_id: str, revision: int | None = None) -> str:
-        """Delete a finished job for ever. Return `erased`. Raises WrongState if it is unfinished: cancel it
-        first; NotFound if it is gone.
+        """Delete a finished job and its large payloads. Return `erased`. Raises WrongState if the job is
+        unfinished: cancel it first; NotFound; Changed as `cancel` does.
         """
         return self.store.erase(job_id, revision)
 
@@ -246,17 +249,17 @@ class SyncClient:
         cursor: str | None = None,
         counted_at: datetime | None = None,
     ) -> "OrderPage":
-        """Carry out `order` for the next page of jobs that match `wanted`, at most 200, or with `dry_run`
-        only count them. Pass the page's `cursor` to continue. Raises Changed if the pages find over a tenth
-        more jobs than `expected`.
+        """Carry out `order` for a page, at most 200, of the jobs that match `wanted`; with `dry_run` only
+        count them. `cursor`: the previous page's. Jobs submitted or ended after `counted_at` are left out.
+        Raises Changed if the pages find over a tenth more jobs than `expected`.
         """
         return self.store.order_page(
             order, wanted, expected=expected, dry_run=dry_run, cursor=cursor, counted_at=counted_at
         )
 
     def audit(self, limit: int = 50, cursor: str | None = None) -> "AuditPage":
-        """Return a page of the commands that people gave over HTTP or on a command line (cancel, pause, …),
-        newest first. Redis keeps about 1,000 per partition.
+        """Return a page of the commands that people gave over HTTP or on a command line, newest first. Redis
+        keeps about 1,000 per partition.
         """
         return self.store.follow_existing(self.store.operations.audit(limit, cursor))
 
@@ -269,10 +272,11 @@ class SyncClient:
         return self.store.follow(self.store.operations.resume(queue))
 
     def configure(self, queue: str, **settings: float | str | None) -> str:
-        """Set settings of a queue, or remove them (None). `jobs` and `bytes` limit its unfinished jobs;
-        `concurrency`, and `rate` in `per` seconds with `burst`, its running ones, with `group_` in front those of
-        each group. `on_dead`, TASK or QUEUE/TASK, is submitted for each dead job. Of the queue `*`: `completed`,
-        `dead`, `cancelled` limit the finished jobs kept per partition, `queues` the queues.
+        """Set settings of a queue, or remove them (None); return all as text. `jobs` and `bytes` limit its
+        unfinished jobs, `concurrency` the running ones, `rate` (with `burst`) the starts in `per` seconds;
+        with `group_` in front, those of each group. `on_dead`, TASK or QUEUE/TASK, is submitted for each dead
+        job. Of the queue `*`: `completed`, `dead`, `cancelled` limit the finished jobs kept per partition,
+        `queues` the queues.
         """
         return self.store.follow(self.store.operations.configure(queue, **settings))
 
@@ -281,15 +285,19 @@ class SyncClient:
         return self.store.follow(self.store.operations.groups(queue, limit, group))
 
     def change_group(self, queue: str, group: str, **settings: float | None) -> str:
-        """Set or remove (None) a group's own `concurrency`, `rate`, `per`, `burst` and `share`. Returns all as text."""
+        """Set or remove (None) a group's own `concurrency`, `rate`, `per`, `burst` and `share`. Return all as
+        text.
+        """
         return self.store.follow(self.store.operations.change_group(queue, group, **settings))
 
     def queue(self, name: str) -> Queue:
-        """Return a queue: its number of jobs, limits and settings. Of `*`: the limits of finished jobs."""
+        """Return a queue, even an unknown one: its number of jobs, limits and settings. Of `*`: the limits of
+        finished jobs.
+        """
         return self.store.follow(self.store.operations.queue(name))
 
     def queues(self) -> list[Queue]:
-        """Return all queues that have or had a job or a setting, sorted by name."""
+        """Return all queues that Redis knows, even empty ones, sorted by name."""
         return self.store.follow(self.store.operations.queues())
 
     def workers(self) -> list[WorkerInfo]:
@@ -297,31 +305,31 @@ class SyncClient:
         return self.store.follow(self.store.operations.workers())
 
     def drain(self, worker: str) -> str:
-        """Ask a worker to finish its running jobs and end. Raises NotFound."""
+        """Ask a worker to finish its running jobs and end. Return `drain`. Raises NotFound."""
         return self.store.follow(self.store.operations.drain(worker))
 
     @property
     def schedules(self) -> "SyncSchedules":
         """Methods that store, list, pause and remove the namespace's schedules."""
-        from sublet.client.sync_schedules import SyncSchedules  # the calendar is slow to load
+        from sublet.client.sync_schedules import SyncSchedules  # slow to load
 
         return SyncSchedules(self.store)
 
     def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store the schedules that an app declares; return the outcome of each. `source` names their owner.
-        With `remove`, delete those that the same owner stored and no longer declares.
+        """Store an app's schedules, as `SyncSchedules.sync` does. With `remove`, delete those that `source`,
+        their owner, stored and no longer declares.
         """
         return self.schedules.sync(app.schedules.all(), source, remove=remove)
 
     def stats(self) -> list[Stats]:
-        """Return per partition the number of jobs by state, and totals since the namespace was created."""
+        """Return each partition's number of jobs by state, and its totals since its creation."""
         return self.store.follow(self.store.operations.stats())
 
     def history(self, span: "Span" = "hour") -> "History":
-        """Return rates (per minute) and backlogs over time: for the last `hour` or `day` by minutes, for the
-        last `month` (30 days) by hours; None where no worker or tick ran. Raises Invalid for another span.
+        """Return rates (per minute) and numbers of jobs over a `span`: the last `hour` or `day` by minutes,
+        the last `month` (30 days) by hours; None where no worker or tick ran.
         """
         return self.store.follow(self.store.operations.history(span))
 

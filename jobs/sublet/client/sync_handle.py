@@ -23,8 +23,8 @@ class SyncHandle(Generic[R]):
 
     id: str
     created: bool
-    """True if the submit stored a new job; False if a job with this id or deduplication key existed, which
-    this handle then is for.
+    """Whether the submit stored a new job. False for an earlier job with this id or deduplication key, and
+    for a handle made from an id.
     """
     _client: "SyncClient" = field(repr=False)
     _decode: Callable[[bytes], R] = field(repr=False)
@@ -55,21 +55,21 @@ class SyncHandle(Generic[R]):
             )
 
     def cancel(self) -> str:
-        """Cancel the job. Return `cancelled`; or `requested` if it is running, and its worker ends it. Raises
+        """Cancel the job. Return `cancelled`; if it is running, `requested`: its worker will end it. Raises
         WrongState if it has ended.
         """
         return self._client.cancel(self.id)
 
     def signal(self, name: str, value: Any = None) -> str:
-        """Send an event to the job, for its `ctx.wait_for(name)`. Return `kept`. Raises WrongState if it has ended,
-        or has another value.
+        """Send a signal to the job, for its `ctx.wait_for(name)`. Return `kept`. Raises WrongState if it has
+        ended, or has another value.
         """
         return self._client.signal(self.id, name, value)
 
     def reschedule(
         self, *, run_at: datetime | None = None, delay: Seconds | None = None, priority: int | None = None
     ) -> str:
-        """Give the scheduled or queued job another time (`run_at`, or `delay` from now), another priority, or
-        both. Return its state, `scheduled` or `queued`. Raises WrongState if it runs or has ended.
+        """Give the scheduled or queued job another time (`run_at`, or `delay` from now), priority, or both.
+        Return `scheduled` or `queued`. Raises WrongState if it runs, has ended or waits for other jobs.
         """
         return self._client.reschedule(self.id, run_at=run_at, delay=delay, priority=priority)

@@ -33,7 +33,7 @@ class SyncWorkflow:
 
     _client: "SyncClient" = field(repr=False)
     id: str = ""
-    """Its id, once it has a job."""
+    """Its id; empty until it has a job."""
     _nodes: dict[str, Node] = field(default_factory=dict, repr=False)
     _handles: list[SyncHandle[Any]] = field(default_factory=list, repr=False)
     _is_stored: bool = field(default=False, repr=False)
@@ -47,11 +47,12 @@ class SyncWorkflow:
         on_failure: Literal["cancel", "run", "hold"] = "cancel",
         give_up: Seconds | None = None,
     ) -> SyncHandle[Any]:
-        """Add a job, made by `Task.job(…)`, that runs when all jobs of `after` are completed. Return its handle.
+        """Add a job, made by `Task.job(…)`, that runs when all jobs of `after` are completed. Return its
+        handle.
 
-        If one of these is dead or cancelled, the job is cancelled, too; with `on_failure="run"` it runs when all
-        have ended, with "hold" it waits for a retry. After `give_up` of waiting it is cancelled. `into`: waiting jobs that are
-        to wait for this one, too. Raises Invalid.
+        If one of `after` is dead or cancelled, this job is cancelled; with `on_failure="run"` it runs when
+        all have ended, with "hold" it waits for a retry of that one. A wait of `give_up` (seconds) cancels
+        it. `into`: waiting jobs that shall wait for this one, too. Raises Invalid.
         """
         if self._is_stored:
             raise Invalid("the workflow is stored: add jobs in the block, or make another workflow")

@@ -120,9 +120,7 @@ class Operations(SubmitOperations):
         )
 
     def erase(self, job_id: str, revision: int | None = None) -> "Plan[Erased]":
-        """Delete a finished job; the result has references to its large payloads, which the caller deletes.
-        Raises WrongState, NotFound, Changed.
-        """
+        """Delete a finished job; the caller deletes the large payloads that the result names. Raises WrongState, NotFound, Changed."""
         from sublet.operations.orders.erase import erase
 
         return erase(self.settings, self.base_of_job(job_id), job_id, revision, person())
