@@ -52,8 +52,8 @@ H = TypeVar("H", bound=Hook)
 F = TypeVar("F", bound=FailureHook)
 S = TypeVar("S", bound=Callable[..., Any])
 SubmitMiddleware = Callable[[Submission, str], AbstractContextManager[Submission]]
-"""A function of a job and a word: "send" in `Task.submit`, "create" in `Task.job`. It
-returns a context manager whose value is the job to use instead."""
+"""Called with a job and a word: "send" by `Task.submit` and `submit_sync`, "create" by `Task.job`. Returns a
+context manager whose value is the job to use instead."""
 _NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
 
 Run = Literal["loop", "process", "thread", "command"]

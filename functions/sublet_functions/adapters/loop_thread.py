@@ -136,7 +136,9 @@ class LoopThread:
         try:
             self._loop.call_soon_threadsafe(do)
         except RuntimeError:
-            raise LoopUnresponsive("this process is about to end, and its event loop has ended") from None
+            raise LoopUnresponsive(
+                "this process is ending and did not answer: send the request again"
+            ) from None
 
     def ping(self) -> None:
         """Count a round of the loop: waiting threads see that it is not blocked."""
@@ -233,7 +235,9 @@ class LoopCall:
         try:
             return begun[0].result()
         except asyncio.CancelledError:
-            raise LoopUnresponsive("this process is about to end, and its event loop has ended") from None
+            raise LoopUnresponsive(
+                "this process is ending and did not answer: send the request again"
+            ) from None
 
     def _wait(self, begun: list[asyncio.Task[T]], seconds: float | None) -> None:
         until = time.monotonic() + seconds if seconds is not None else None

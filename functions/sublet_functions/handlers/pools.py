@@ -14,7 +14,9 @@ from sublet_functions.schemas.query import Empty
 
 
 async def list_pools(call: Call[Empty, Empty]) -> Response:
-    """List all pools by name, each with the calculation of its wanted workers. This summons no worker."""
+    """List the pools that the token may see, by name, the first 100 with the calculation of their wanted workers. This summons
+    no worker.
+    """
     found = await call.store.follow(pools.look_at_all(call.store.operations.bases))
     return json_response(
         {"pools": [pool.shown for pool in found if _is_within(call, pool)]}, reads=5 * len(found)

@@ -216,7 +216,7 @@ class ReconcileResult(ResponseModel):
 
 
 class PoolList(ResponseModel):
-    """All pools by name, each with the calculation of its wanted workers."""
+    """The pools that the token may see, sorted by name; the first 100 with the calculation of their wanted workers."""
 
     pools: list[Pool]
 

@@ -57,7 +57,7 @@ def kept(stored: bytes) -> Kept:
 
 
 def step(base: str, lease: Lease, steps: Mapping[str, bytes]) -> Call[dict[str, Kept]]:
-    """Keep up to 100 steps of a running job. Returns those kept before, which stay; if `steps` is empty, all
+    """Keep up to 100 steps of a running job. A signal of the name is replaced. Returns those kept before, which stay; if `steps` is empty, all
     kept ones. Raises LeaseLost, NotFound, StepsFull, Invalid.
     """
 

@@ -155,11 +155,11 @@ class Worker:
         max_jobs: int | None = None,
         linger: float = 0.0,
     ) -> Summary:
-        """Work until stopped; with `drain`, until the queues are empty; with `max_jobs`, until so many jobs
+        """Work until stopped; with `drain`, until no job can be claimed; with `max_jobs`, until so many attempts
         have started, and these have ended.
 
-        With `seconds`, the worker ends within that time: it starts no job whose timeout exceeds the rest, and
-        releases unfinished ones. With `drain`, it waits `linger` seconds for more jobs, and in a pool leaves
+        With `seconds`, the worker ends within that time: it starts no job whose timeout exceeds the rest (unless it
+        exceeds even the whole), and releases unfinished ones. With `drain`, it waits `linger` seconds for more jobs, and in a pool leaves
         only when the pool can spare it. Raises Invalid for a name in use, Unfit, and Forbidden.
         """
         started = self._prepare(seconds, max_jobs, linger)

@@ -1,4 +1,4 @@
-"""Checks of a namespace, without I/O."""
+"""Checks of a namespace, without I/O. Each yields findings, one also if all is well."""
 
 import re
 from collections.abc import Iterator

@@ -70,7 +70,9 @@ async def lost_claim(context: TrialContext) -> None:
         if any(seen.args != lost.args for seen in again):
             raise RuleBroken("the worker repeated the claim's id with other arguments")
         if any(job.attempt != 1 for job in jobs):
-            raise RuleBroken("a job whose claim's reply was lost took more than one attempt")
+            raise RuleBroken(
+                "the claim was repeated, yet a job of it took a second attempt: repeat it within 10 s, and run its jobs"
+            )
         twice = [job_id for job_id in ids if len(context.about(job_id, "complete")) > 1]
         if twice:
             raise RuleBroken("the worker ran a job of a repeated claim twice")
