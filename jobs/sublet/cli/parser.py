@@ -32,7 +32,7 @@ def with_help_hint(message: str, command: str = "") -> str:
 
 
 class _Once(argparse.Action):
-    """Store an option's value. The second one is an error: which was meant is unknown."""
+    """Store an option's value. A second one is an error."""
 
     def __call__(self, parser: Any, args: Any, value: Any, flag: str | None = None) -> None:
         given: set[str] = parser.given

@@ -1,7 +1,7 @@
 """Keep the steps of a running attempt: later attempts find the result of a kept one by its name.
 
-The logic is in plans, generators that yield a question to the worker's source of jobs, or a call to make; `LoopSteps`
-follows them in async tasks, `PlainSteps` in plain ones.
+Plans yield a question to the worker's source of jobs, or a call to make; `LoopSteps` follows them in async tasks,
+`PlainSteps` in plain ones.
 """
 
 import asyncio
