@@ -37,7 +37,7 @@ local function examine(id, queue, task, rules, payload)
   job.by_turns = header.group or where.by_turns
   if job.by_turns then check_flow(job) end
   if old then check_flow(old) end
-  local no_room = full(where, grows, old)
+  local no_room = where.settings and full(where, grows, old)
   if not no_room and not where.settings and where.jobs == 0 and not old then
     local most = tonumber(setting(call('HGET', key('queues'), '*'), 'queues') or QUEUES)
     if call('HLEN', key('queues')) + new_queues < most then
