@@ -33,7 +33,7 @@ delete_jobs(job.state, {id})
 if fails then                               -- what waits for its retry is cancelled by the next claims or ticks
   call('RENAME', key('broken:', id), key('downstream:', id))
   call('PERSIST', key('downstream:', id))
-  call('ZADD', key('scheduled'), stamp, '>' .. id)
+  mark_unsettled(id, stamp)
   wake(job.rules.queue)
 end
 return audit(by, 'erase', id, job.rules.queue, 'erased')

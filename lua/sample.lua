@@ -39,7 +39,9 @@ end
 write(now, 13)
 for i = 1, 6 do write(tonumber(whole_number(totals[i], 0)), 13) end
 local age = ms(due) and math.max(0, math.floor((now - ms(due)) / 1000)) or 0
-for _, held in ipairs({sizes.scheduled, ms(queued) or 0, sizes.running, age}) do write(held, 9) end
+local marks = peek('SCARD', key('unsettled'))
+local scheduled = math.max(0, sizes.scheduled - (type(marks) == 'number' and marks or 0))
+for _, held in ipairs({scheduled, ms(queued) or 0, sizes.running, age}) do write(held, 9) end
 local sample = table.concat(cells) .. '\n'
 begin()
 call('SETRANGE', minutes, n % MINUTES * WIDTH, sample)

@@ -26,4 +26,5 @@ local answers, wrong = examine_workflow(workflow, how, 3)
 if wrong then return {wrong} end
 begin()
 store_workflow(workflow, how, place)
+sum_up()
 return answers

@@ -1,6 +1,7 @@
 -- lib/base: the clock, the keys, refusals, input checks, and a job as it is stored. Every script needs it.
 -- The libraries stand in front of a script in this order: base, rules, queue, flow, turns, places, tags, steps, conflict,
--- intake, calls, edges, links, deaths, surplus, lifecycle, prune, completion, due, claim, occurrence, integrity, audit.
+-- intake, calls, edges, links, deaths, surplus, lifecycle, prune, completion, due, claim, occurrence, integrity, outstanding,
+-- audit.
 -- luacheck: push ignore 211 231
 local LAYOUT = '1'
 local GRACE = 5000                          -- ms after a timeout in which the worker may still report it

@@ -18,9 +18,11 @@ local function maintain(limit, by)
   local due = overdue('scheduled', limit - #lost)
   if #lost + #due == 0 then return 0, 0 end
   for _, id in ipairs(lost) do load_movable(id) end
+  local ended = {}                          -- member → the job, or the workflow, whose edges are due
   for _, id in ipairs(due) do
-    local ended = string.match(id, '^>(.+)$')
-    local job = ended and edges().look_again(ended) or load_movable(id)
+    local upstream = string.match(id, '^>(.+)$')
+    ended[id] = upstream and edges().look_again(upstream)
+    local job = ended[id] or load_movable(id)
     if job.rules then load(job.rules.after) end
     if job.rules and job.rules.on_failure then edges().read(job) end
   end
@@ -40,10 +42,10 @@ local function maintain(limit, by)
     end
   end
   for _, id in ipairs(due) do
-    local ended, job = string.match(id, '^>(.+)$'), load(id)
-    if ended then
-      call('ZREM', key('scheduled'), id)
-      edges().go_on(load(ended), place)
+    local from = ended[id]
+    local job = from or load(id)
+    if from then
+      edges().go_on(from, place)
     elseif job.state == 'scheduled' and job.needs then
       edges().give_up(job, place)
     elseif job.state == 'scheduled' and load(job.rules.after).state == 'running' then

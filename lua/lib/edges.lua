@@ -8,7 +8,7 @@ local function make_edges()
   local ENDED_AS = {completed = 1, dead = 2, cancelled = 3}
   local AS_JOB = {open = 'scheduled', sealed = 'completed', cancelled = 'cancelled'}
   local E, room = {LIVES = LIVES}, ROOM
-  for _, command in ipairs({'RPUSH', 'LTRIM', 'PEXPIRE', 'PERSIST', 'ZCOUNT'}) do needs(command, key('job:'), '0', '0') end
+  for _, command in ipairs({'RPUSH', 'LTRIM', 'PEXPIRE', 'PERSIST', 'ZCOUNT', 'ZREM'}) do needs(command, key('job:'), '0', '0') end
 
   -- Read the fields of a job that waits, before the first write: `needs` are its edges that are not fulfilled, `broken` those of
   -- them whose upstream failed, `cause` is the upstream that cancelled or holds it.
@@ -22,8 +22,7 @@ local function make_edges()
     return job
   end
 
-  -- An upstream: a job by its id, perhaps one that is gone; or a workflow, by "/" and its id, as if it were a job that ends
-  -- when it is sealed.
+  -- An upstream: a job, perhaps gone, even if its id was given again; or a workflow ("/" and its id), as a job that ends when sealed.
   function E.upstream(id)
     local workflow = string.match(id, '^/(.+)$')
     if workflow and not loaded[id] then
@@ -32,8 +31,7 @@ local function make_edges()
       loaded[id] = {id = id, hash = flow_hash, state = AS_JOB[state] or 'cancelled', watched = '2', workflow = workflow}
     end
     local job = load(id)
-    if not job.state then job.state, job.watched = 'gone', '2' end
-    return job
+    return job.watched == '2' and job or {id = id, state = 'gone', watched = '2'}
   end
 
   -- Before the first write: read the edges that this call may settle, for the case that the job ends, or is retried. With
@@ -42,22 +40,21 @@ local function make_edges()
     if job.watched ~= '2' then return job end
     local mends = (LIVES[job.state] or false) == (is_now or false)
     job.list, job.edges = key(mends and 'broken:' or 'downstream:', job.id), {}
-    call('LLEN', key('broken:', job.id))
-    call('LLEN', key('downstream:', job.id))
+    for _, name in ipairs({'broken:', 'downstream:'}) do call('LLEN', key(name, job.id)) end
     if room > 0 then job.edges = call('LRANGE', job.list, 0, room - 1) end
     room = room - #job.edges
-    for _, id in ipairs(job.edges) do
-      if not read_caller(id) then E.read(load(id)) end
-    end
+    for _, id in ipairs(job.edges) do if not read_caller(id) then E.read(load(id)) end end
     return job
   end
 
   -- The score of a job that waits: when it gives up, or a moment that does not come.
   function E.wait_until(job) return math.min(now + (job.rules.give_up or 1e14), tonumber(NEVER)) end
-  local function kept_for(job) return math.max(KEEP_DEAD, job.rules.retention) end
+  local function kept_for(job)
+    local least = job.state ~= 'completed' and KEEP_DEAD or job.watched == '2' and KEEP_UPSTREAM or 60000
+    return math.max(least, job.rules.retention)
+  end
   function E.forget_needs(job)
-    local hash = job.hash
-    call('HDEL', hash, 'needs', 'broken', 'cause')
+    call('HDEL', job.hash, 'needs', 'broken', 'cause')
     job.needs, job.cause = nil, nil
   end
 
@@ -82,7 +79,7 @@ local function make_edges()
   end
 
   -- The upstream was completed, or the job runs in any case.
-  local function fulfil(job, place)
+  local function fulfil(job, _, place)
     job.needs = job.needs - 1
     call('HSET', job.hash, 'needs', job.needs)
     if job.needs <= 0 and job.state == 'scheduled' then start(job, place) end
@@ -104,12 +101,24 @@ local function make_edges()
     if ends then call('ZADD', key('scheduled'), 'XX', 'LT', ends, job.id) end
   end
 
+  -- Another upstream that failed, if there is one among the first 100.
+  local function other_cause(job, from)
+    for _, id in ipairs(call('LRANGE', key('upstream:', job.id), 0, 99)) do
+      if id ~= from.id and (ENDED_AS[load(id).state] or 0) > 1 then return id end
+    end
+    return from.id
+  end
+
   -- The upstream that had failed was retried: its downstream jobs wait again.
   local function mend(job, from, place)
     if job.broken == 0 then return end
     job.broken = job.broken - 1
     call('RPUSH', key('downstream:', from.id), job.id)
     call('HSET', job.hash, 'broken', job.broken)
+    if job.broken > 0 and job.cause == from.id then
+      job.cause = other_cause(job, from)
+      call('HSET', job.hash, 'cause', job.cause)
+    end
     if job.broken > 0 or not job.cause then return end
     job.cause = nil
     call('HDEL', job.hash, 'cause')
@@ -119,7 +128,7 @@ local function make_edges()
     call('HDEL', job.hash, 'finished_at', 'error')
     backlog(job.rules.queue, 1, size(job))
     place(job, 'scheduled', E.wait_until(job), 'upstream')
-    E.revive(job, place)
+    E.on_change(job, place)
   end
 
   -- Make the edges of a job agree with its state: those that were looked at now, any others in a later call.
@@ -134,21 +143,17 @@ local function make_edges()
       if string.find(id, ' ', 1, true) then
         settle_call(id, from, lives, place)
       elseif job.needs then
-        if lives then
-          mend(job, from, place)
-        elseif from.state == 'completed' or job.rules.on_failure == 'run' and not from.workflow then
-          fulfil(job, place)
-        else
-          break_off(job, from, place)
-        end
+        local fulfils = from.state == 'completed' or job.rules.on_failure == 'run' and not from.workflow
+        local act = lives and mend or fulfils and fulfil or break_off
+        act(job, from, place)
       end
     end
     if not lives and from.state ~= 'completed' then
       call('PEXPIRE', key('broken:', from.id), from.rules and kept_for(from) or KEEP_DEAD)
     end
-    if call('EXISTS', list) == 0 then return end
+    if call('EXISTS', list) == 0 then return unmark_unsettled(from.id) end
     E.left = true                           -- for another call
-    call('ZADD', key('scheduled'), stamp, '>' .. from.id)
+    mark_unsettled(from.id, stamp)
     if from.rules then wake(from.rules.queue) end
   end
 
@@ -159,8 +164,7 @@ local function make_edges()
     if (state == 'sealed' or state == 'cancelled') and peek('ZCOUNT', members, 0, 0) == 0 then
       call('HSET', flow_hash, 'ended_at', stamp)
       call('PUBLISH', key('ended'), workflow)
-      peek('PEXPIRE', flow_hash, KEEP_DEAD)
-      peek('PEXPIRE', members, KEEP_DEAD)
+      for _, name in ipairs({flow_hash, members}) do peek('PEXPIRE', name, KEEP_DEAD) end
     end
   end
   local function note_member(job)
@@ -192,14 +196,10 @@ local function make_edges()
   end
 
   -- A job has ended, or is unfinished again.
-  function E.on_end(job, place)
+  function E.on_change(job, place)
     if job.rules.workflow then note_member(job) end
-    if job.rules.on_failure then peek('PEXPIRE', key('upstream:', job.id), kept_for(job)) end
-    if job.watched == '2' then E.settle(job, place) end
-  end
-  function E.revive(job, place)
-    if job.rules.workflow then note_member(job) end
-    if job.rules.on_failure then peek('PERSIST', key('upstream:', job.id)) end
+    if job.rules.on_failure and LIVES[job.state] then peek('PERSIST', key('upstream:', job.id)) end
+    if job.rules.on_failure and not LIVES[job.state] then peek('PEXPIRE', key('upstream:', job.id), kept_for(job)) end
     if job.watched == '2' then E.settle(job, place) end
   end
   return E

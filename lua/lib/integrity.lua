@@ -178,7 +178,6 @@ end
 -- A structure or lock names a job that does not exist: remove the name. `gone`: the job was not finished.
 local function check_missing(id, seen_in)
   local queue = string.find(seen_in, '^queue:') or string.find(seen_in, '^grouped:')
-  if seen_in == 'scheduled' and string.find(id, '^>') then return end      -- edges that are to be settled
   if (queue or sizes[seen_in]) and call('ZSCORE', key(seen_in), id) then
     fix((queue or UNFINISHED[seen_in]) and 'gone' or 'stray', 'ZREM', key(seen_in), id)
   end

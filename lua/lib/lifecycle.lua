@@ -26,7 +26,7 @@ end
 local function on_end(job, move)
   local rules = job.rules
   if job.watched then call('PUBLISH', key('ended'), job.id) end
-  if is_linked(job) then edges().on_end(job, move) end
+  if is_linked(job) then edges().on_change(job, move) end
   local lock, older = rules.key and key('key:' .. rules.queue .. '|' .. rules.key), load(rules.after)
   local newer = lock and successor(job)
   if newer then

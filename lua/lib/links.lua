@@ -47,11 +47,13 @@ end
 
 -- Check one job before anything is written. Returns its answer, and whether the call is refused.
 local function examine_linked(workflow, is_open, id, queue, task, rules, payload, after, into)
-  local old, member = load(id), workflow ~= '' and workflow or nil
-  for _, name in ipairs({'upstream:' .. id, 'downstream:' .. id, 'downstream:/' .. workflow}) do call('LLEN', key(name)) end
+  local old, member, edges_left = load(id), workflow ~= '' and workflow or nil, 0
+  for _, name in ipairs({'upstream:', 'downstream:', 'broken:'}) do edges_left = edges_left + call('LLEN', key(name, id)) end
+  call('LLEN', key('downstream:/', workflow))
   if linked[id] then return 'INVALID job ' .. id .. ' is given twice', true end
   if old.state and member and old.rules.workflow ~= member then return 'INVALID job ' .. id .. ' exists, and is not a member', true end
   if old.state then return 'exists ' .. id end
+  if edges_left > 0 then return 'WRONG_STATE job ' .. id .. ' was deleted, and edges of it are left: use another id', true end
   local from, waits = upstreams_of(id, after)
   if not from then return waits, true end
   local to, wrong = downstreams_of(id, into, waits)
@@ -131,13 +133,12 @@ local function store_workflow(workflow, how, place)
   local is_flow, about = workflow ~= '', key('workflow:', workflow)
   if is_flow and not flow_state then
     call('HSET', about, 'created_at', stamp, 'state', how == 'open' and how or 'sealed')
-    if how == 'open' then call('ZADD', key('scheduled'), digits(now + SEAL_WITHIN), '>' .. flow_itself.id) end
+    if how == 'open' then mark_unsettled(flow_itself.id, digits(now + SEAL_WITHIN)) end
   end
   if #new_jobs > 0 then store_linked(workflow) end
   if flow_state == 'open' and how ~= 'open' then
     flow_itself.state = how == 'seal' and 'completed' or 'cancelled'
     call('HSET', about, 'state', how == 'seal' and 'sealed' or 'cancelled')
-    call('ZREM', key('scheduled'), '>' .. flow_itself.id)
     edges().settle(flow_itself, place)
   end
   if is_flow then edges().check_end(workflow) end

@@ -71,6 +71,17 @@ local function wake(name)
   queue.wakeups = 1
 end
 
+-- The edges of a job that has ended, or of a workflow (by "/" and its id), are to be settled from a moment on: a member of
+-- `scheduled`, ">" before the id, which is no job. `unsettled` has the same ids, so that these members can be counted.
+local function mark_unsettled(id, at)
+  call('ZADD', key('scheduled'), at, '>' .. id)
+  peek('SADD', key('unsettled'), id)
+end
+local function unmark_unsettled(id)
+  call('ZREM', key('scheduled'), '>' .. id)
+  peek('SREM', key('unsettled'), id)
+end
+
 -- Add to the number of a queue's running jobs. It is never below 0, which would hide jobs that run.
 local function add_running(name, by)
   if add(key('backlog'), name .. ' running', by) < 0 then call('HDEL', key('backlog'), name .. ' running') end

@@ -15,6 +15,8 @@ SNIPPETS = {
     "how long a workflow may be open": "SEAL_WITHIN = 3600000",
     "edges that one call settles": "ROOM = 50",
     "how long at least a completed job is kept that others waited for": "KEEP_UPSTREAM = 604800000",
+    "upstreams of a job whose edges a `repair` counts": "LISTS = 500",
+    "downstream jobs of each of these": "WIDEST = 5000",
     "submits that a job knows, of those that replaced its arguments": "REMEMBERED = 50",
     "how long until a job that waits for the end of another is looked at, if that end does not cause it": "BEHIND = 60000",
     "jobs that one `claim` takes, summonses of a `summon` or a `complain`": "refused(n, 100)",

@@ -395,7 +395,7 @@ def test_lua_and_python_spell_every_key_alike():
         keys.grouped("B", "X"), keys.waiting("B", "X", "Y"), keys.turns("B", "X"), keys.full("B", "X"), keys.tokens("B", "X"),
         keys.places("B", "X"), keys.group_places("B", "X", "Y"), keys.bucket("B", "X"), keys.flow("B", "X"),
         keys.groups("B", "X"), keys.workflow("B", "X"), keys.members("B", "X"), keys.upstream("B", "X"), keys.downstream("B", "X"),
-        keys.broken("B", "X"),
+        keys.broken("B", "X"), keys.unsettled("B"),
     }  # fmt: skip
     assert all(key.startswith("B:") for key in ours)
     assert {word.strip("'. ") for word in spelled} == {re.sub(r"X(\|Y)?$", "", key[2:]) for key in ours}

@@ -29,6 +29,26 @@ async def test_a_sleeping_job_runs_on_when_its_time_has_come(desk):
     assert "awaits" not in desk.job("a")
 
 
+async def test_a_sleep_of_30_days_outlasts_ticks_and_repairs_and_keeps_all_tries(desk):
+    lease = await desk.running("a", "tries=3")
+    await desk.run(steps.step(desk.base, lease, {"charge": b"1"}))
+    await desk.suspend(lease, "cool-off", 30 * DAY, "sleep")
+    for _ in range(30):
+        assert await desk.claim() == []
+        await desk.run(verbs.prune(desk.base, limit=200))
+        assert (desk.state("a"), desk.backlog()[0]) == ("scheduled", 1)
+        desk.elapse(DAY)
+    assert await desk.run(verbs.repair(desk.base, "mend", [("job", "a")])) == ["sound"]
+    lease = await desk.take("a")
+    kept = await desk.steps(lease)
+    assert (kept["charge"][1], kept["cool-off"], lease.attempt, lease.tries_left) == (
+        b"1",
+        ("sleep", b"null"),
+        2,
+        2,
+    )
+
+
 async def test_a_wait_without_a_limit_ends_only_with_its_signal(desk):
     lease = await desk.running("a")
     assert await desk.suspend(lease) == f"scheduled {NEVER}"

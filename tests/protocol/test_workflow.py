@@ -200,9 +200,23 @@ async def test_a_job_with_two_failed_upstreams_waits_until_both_are_retried(desk
     await end(desk, "a", "fail")
     await end(desk, "b", "fail")
     assert await desk.operate("retry", "a") == "queued"
-    assert states(desk, "c") == ["cancelled"]
+    assert (desk.state("c"), desk.job("c")["cause"]) == ("cancelled", "b")
     assert await desk.operate("retry", "b") == "queued"
     assert (states(desk, "c"), desk.job("c")["needs"]) == (["scheduled"], "2")
+
+
+async def test_a_job_that_two_upstreams_hold_names_the_one_that_was_not_retried(desk):
+    await store(desk, job("a"), job("b"), job("c", "a", "b", rules="on_failure=hold"))
+    await end(desk, "a", "fail")
+    await end(desk, "b", "fail")
+    assert desk.job("c")["cause"] == "b"
+    await desk.operate("retry", "b")
+    assert desk.job("c")["cause"] == "a"
+    await end(desk, "b")
+    await desk.operate("retry", "a")
+    assert "cause" not in desk.job("c")
+    await end(desk, "a")
+    assert states(desk, "c") == ["queued"]
 
 
 async def test_a_job_that_a_person_cancelled_is_not_brought_back(desk):
@@ -367,6 +381,7 @@ async def test_a_workflow_that_is_not_sealed_is_cancelled(desk, how):
         "unsealed the workflow f was not sealed",
     )
     assert (desk.state("b"), flow_of(desk)["state"]) == ("scheduled", "cancelled")
+    assert desk.raw.hget(keys.counts(desk.base), "q cancelled jobs") == "1"
     assert await store(desk) == "WRONG_STATE workflow f was cancelled, or not sealed within an hour"
     await desk.operate("cancel", "b")
     assert "ended_at" in flow_of(desk)

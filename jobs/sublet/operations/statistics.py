@@ -102,7 +102,7 @@ def survey(base: str) -> Call[Survey]:
         maintenance, _, by = totals.get("maintenance", b"").partition(b" ")
         return Survey(
             now=int(time[0]) * 1000 + int(time[1]) // 1000,
-            sizes=dict(zip(keys.STRUCTURES, map(int, sizes), strict=True)),
+            sizes=keys.sizes(sizes),
             totals={name: _whole(totals.get(name)) for name in TOTALS},
             maintenance_at=max(0, number(maintenance)) or None,
             maintenance_by=shown(by),
@@ -119,7 +119,7 @@ def survey(base: str) -> Call[Survey]:
         ("HEXISTS", queues, "*"),
     ]
     commands += [("HSCAN", backlog, 0, "COUNT", 3 * MOST), ("HSCAN", queues, 0, "COUNT", MOST)]
-    return together([*commands, *(("ZCARD", keys.structure(base, name)) for name in keys.STRUCTURES)], read)
+    return together([*commands, *keys.size_commands(base)], read)
 
 
 def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ import hashlib
 import re
 import secrets
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from sublet.errors import Invalid
@@ -169,6 +169,11 @@ def structure(base: str, state: str) -> str:
     return f"{base}:{state}"
 
 
+def unsettled(base: str) -> str:
+    """Set of jobs and workflows (after `/`) whose edges are due: those that `scheduled` has after a `>`."""
+    return f"{base}:unsettled"
+
+
 def queues(base: str) -> str:
     """Hash of known queues, with their settings."""
     return f"{base}:queues"
@@ -326,3 +331,18 @@ def audit(base: str) -> str:
 def ended(base: str) -> str:
     """Name of the pub/sub channel on which the ids of jobs that are waited for are published when they end."""
     return f"{base}:ended"
+
+
+SIZES = len(STRUCTURES) + 1
+
+
+def size_commands(base: str) -> list[tuple[str, str]]:
+    """Return the `SIZES` commands whose replies `sizes` takes."""
+    return [*(("ZCARD", structure(base, name)) for name in STRUCTURES), ("SCARD", unsettled(base))]
+
+
+def sizes(replies: Sequence[int]) -> dict[str, int]:
+    """Return how many jobs each structure has: members of `scheduled` that are no jobs are left out."""
+    *counts, marks = map(int, replies)
+    found = dict(zip(STRUCTURES, counts, strict=True))
+    return found | {"scheduled": max(0, found["scheduled"] - marks)}

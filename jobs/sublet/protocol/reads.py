@@ -335,8 +335,8 @@ def stats(base: str, queues: Mapping[str, bytes | None]) -> Call[Stats]:
     def read(reply: Sequence[Any]) -> Stats:
         fields, *sizes = reply
         base_fields = pairs(fields) if fields else {}
-        states = {State(name): int(size) for name, size in zip(keys.STRUCTURES, sizes, strict=False)}
-        states[State.QUEUED] = sum(map(int, sizes[len(keys.STRUCTURES) :]))
+        states = {State(name): size for name, size in keys.sizes(sizes[: keys.SIZES]).items()}
+        states[State.QUEUED] = sum(map(int, sizes[keys.SIZES :]))
         at, _, by = base_fields.get("maintenance", b"").partition(b" ")
         totals = {name: number(base_fields.get(name)) for name in TOTALS}
         return Stats(
@@ -347,7 +347,7 @@ def stats(base: str, queues: Mapping[str, bytes | None]) -> Call[Stats]:
         )
 
     commands: list[tuple[Any, ...]] = [("HGETALL", base)]
-    commands += [("ZCARD", keys.structure(base, name)) for name in keys.STRUCTURES]
+    commands += keys.size_commands(base)
     commands += [("ZCARD", key) for name, text in queues.items() for key in keys.queued_by(base, name, text)]
     return together(commands, read)
 

@@ -46,6 +46,7 @@ LIBRARIES = (
     "lib/claim",
     "lib/occurrence",
     "lib/integrity",
+    "lib/outstanding",
     "lib/audit",
 )
 

@@ -58,7 +58,7 @@ PLAIN = {
     "submit": f"{PREPARE} hgetall hmget hkeys hlen lrange zscore time ping subscribe",
     "work": f"{PREPARE} {CALENDAR} zcount zscan hscan exists lrange blpop lpop lpush pexpire ping",
     "read": f"{LOOK} info script|exists",
-    "admin": f"{PREPARE} {LOOK} info script|exists script|load scan mget hkeys blpop lpop lpush pexpire ping subscribe",
+    "admin": f"{PREPARE} {LOOK} info script|exists script|load scan sscan mget hkeys blpop lpop lpush pexpire ping subscribe",
     "tick": f"{PREPARE} {CALENDAR} zcount ping",
 }
 """Role → commands that its user may send without a script (`|`: subcommand). SCAN also shows other keys'

@@ -29,6 +29,12 @@ REPAIRS = {
     "unlocked": ("its key was held, though the job has ended or is gone", "let go"),
     "listed": ("a job's queue was not in the list of queues", "listed"),
     "numbered": ("a counter was too low", "raised"),
+    "unsettled": ("edges of an ended job or a workflow were forgotten", "to be settled"),
+    "settled": ("there was a mark for edges that are not there", "removed"),
+    "needs": ("it counted other edges than are there", "counted anew"),
+    "member": ("its workflow counted it in another state", "counted anew"),
+    "ended": ("a workflow has ended without a word, or has not", "put right"),
+    "steps": ("the number of its kept steps was wrong", "counted anew"),
     "recounted": ("a queue's backlog was wrong", "counted anew"),
 }
 UNREPAIRED = {

@@ -22,7 +22,8 @@ TYPES = {
     "job": "hash", "queue": "zset", "wake": "list", "key": "string", "claim": "string",
     "worker": "hash", "schedule": "hash", "pool": "hash", "crew": "zset", "summons": "zset",
     "owner": "zset", "grouped": "zset", "waiting": "zset", "turns": "zset", "full": "zset", "tokens": "zset",
-    "tat": "string", "flow": "hash", "groups": "hash",
+    "tat": "string", "flow": "hash", "groups": "hash", "upstream": "list", "downstream": "list", "broken": "list",
+    "workflow": "hash", "members": "zset",
 }  # fmt: skip
 KINDS = {
     "job": "job",
@@ -31,11 +32,15 @@ KINDS = {
     "pool": "pool",
     "crew": "pool",
     "summons": "pool",
+    "downstream": "edges",
+    "broken": "edges",
+    "workflow": "workflow",
 }
 """First word of a key (behind the base) → what the key is about."""
 PAIRS = {"workers": "worker", "schedules": "schedule"}
 """Sorted set whose members are not jobs → the kind of its members."""
-BESIDE = (*PAIRS.values(), "pool")
+BESIDE = {name: name for name in (*PAIRS.values(), "pool", "workflow")} | {"edges": "downstream"}
+"""What is no job → the first word of its key."""
 QUEUES = 1000
 NO_TEXT = "\ufffd"
 """Stands for bytes that are not UTF-8. Names with it are only reported."""
@@ -67,7 +72,7 @@ class Fault(NamedTuple):
         """The Redis key of the item."""
         if self.seen_in in ("key", "base"):
             return self.name
-        return f"{self.base}:{self.seen_in if self.seen_in in BESIDE else 'job'}:{self.name}"
+        return f"{self.base}:{BESIDE.get(self.seen_in, 'job')}:{self.name}"
 
     @property
     def is_lost(self) -> bool:
@@ -154,6 +159,7 @@ class Scan:
         ended = yield from self._keys()
         for structure in (*keys.STRUCTURES, *PAIRS, *_queued(sorted(self._queues))):
             ended = (yield from self._members(structure)) and ended
+        ended = (yield from self._marks()) and ended
         yield from self._flush(0)
         yield from self.hand_over()
         return ended
@@ -212,6 +218,14 @@ class Scan:
         except Unfit:
             self._add_foreign([f"{self.base}:{structure}"])
         return True
+
+    def _marks(self) -> Plan[bool]:
+        cursor, more = 0, True
+        while more and not self.enough:
+            cursor, found = yield _marked(self.base, cursor)
+            yield from self._take([("edges", name) for name in found if NO_TEXT not in name])
+            more = cursor != 0
+        return not more
 
     def _take(self, seen: Sequence[tuple[str, str]]) -> Plan[None]:
         self._todo += seen
@@ -283,6 +297,13 @@ def _types(base: str, found: Sequence[tuple[str, str]]) -> Call[list[str]]:
 def _holders(base: str, locks: Sequence[str]) -> Call[list[str]]:
     commands = (("MGET", *(f"{base}:key:{lock}" for lock in locks)),)
     return Call(commands, lambda reply: [(name or b"").decode("utf-8", "replace") for name in reply])
+
+
+def _marked(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
+    def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
+        return int(reply[0]), [name.decode("utf-8", "replace") for name in reply[1]]
+
+    return Call((("SSCAN", keys.unsettled(base), cursor, "COUNT", PAGE),), read)
 
 
 def _exist(base: str, ids: Sequence[str]) -> Call[list[bool]]:
