@@ -1,5 +1,5 @@
-"""One job, two workers, a reaper, a producer and one fault, in every possible order; and two jobs of a group. The counts are exact: if
-one changes, either the scripts answer differently in some order, or the model was changed; find out which."""
+"""One job, two workers, a reaper, a producer and one fault, in every possible order; two jobs of a group; and jobs that wait. The counts
+are exact: if one changes, either the scripts answer differently in some order, or the model was changed; find out which."""
 
 import os
 import shutil
@@ -10,6 +10,7 @@ import pytest
 
 from tests.faults.simulation.exhaustive import CASTS, enumerate_all, line
 from tests.faults.simulation.flow import orders
+from tests.faults.simulation.workflows import orders as linked
 from tests.support.draws import one_in
 from tests.support.paths import ROOT
 
@@ -22,21 +23,32 @@ ORDERS = {
     "a group gets a second place": 6_422_672,
     "a queue loses a place": 461_179,
     "a rate doubles, and a cost is corrected": 27_448,
+    "two parents, a child that is cancelled": 568_964,
+    "two parents, a child that is held": 568_964,
+    "two parents, a child that runs in any case": 585_724,
+    "an event before, at and after the wait": 1_134_547,
+    "an event, a cancel, and a wait without a limit": 712_554,
 }
-ALL = (*CASTS, *orders.CASTS)
+MODELS = (
+    *((enumerate_all, cast) for cast in CASTS),
+    *((orders.enumerate_all, cast) for cast in orders.CASTS),
+    *((linked.enumerate_all, cast) for cast in linked.CASTS),
+)
 
 
 KEEPS = "  return_place(job)\n"
 
 
 def test_every_cast_has_an_expected_count():
-    assert {cast.name for cast in ALL} == set(ORDERS)
+    assert {cast.name for _, cast in MODELS} == set(ORDERS)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("cast", one_in(len(ALL), ALL), ids=lambda cast: cast.name)
-def test_every_order_of_calls_keeps_every_promise(cast):
-    count = orders.enumerate_all(cast) if isinstance(cast, orders.Cast) else enumerate_all(cast)
+@pytest.mark.parametrize(
+    ("walk_all", "cast"), one_in(len(MODELS), MODELS), ids=lambda one: getattr(one, "name", "")
+)
+def test_every_order_of_calls_keeps_every_promise(walk_all, cast):
+    count = walk_all(cast)
     print(line(count))
     assert count.orders == ORDERS[cast.name]
 
@@ -78,6 +90,25 @@ def test_a_defect_that_needs_one_order_is_found_with_its_path(tmp_path):
 )  # fmt: skip
 def test_a_defect_of_flow_control_is_found_in_some_order(cast, name, right, wrong, words, tmp_path):
     program = f"from tests.faults.simulation.flow.orders import *; enumerate_all(CASTS[{cast}])"
+    code, output = planted(tmp_path, name, right, wrong, "-c", program)
+    assert code == 1, output
+    assert words in output
+    assert "after:" in output
+
+
+@pytest.mark.timeout(310)
+@pytest.mark.parametrize(
+    ("cast", "name", "right", "wrong", "words"),
+    [
+        (0, "edges.lua", "    if #edges > 0 then call('LTRIM', list, #edges, -1) end\n", "", "counts"),
+        (1, "edges.lua", "    call('RPUSH', key('broken:', from.id), job.id)\n", "", "counts"),
+        (1, "edges.lua", "    if job.broken > 0 and job.cause == from.id then\n", "    if false then\n", "did not end"),
+        (2, "edges.lua", " or job.rules.on_failure == 'run' and not from.workflow\n", "\n", "was broken"),
+        (3, "steps.lua", "    'steps', digits(n + 1)", "    'steps', digits(n)", "counts its steps"),
+    ],
+)  # fmt: skip
+def test_a_defect_of_workflows_or_steps_is_found_in_some_order(cast, name, right, wrong, words, tmp_path):
+    program = f"from tests.faults.simulation.workflows.orders import *; enumerate_all(CASTS[{cast}])"
     code, output = planted(tmp_path, name, right, wrong, "-c", program)
     assert code == 1, output
     assert words in output

@@ -1,22 +1,32 @@
 """The workers: they handle replies as `sublet.worker.worker` does. Their attempts have drawn durations and outcomes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from sublet.errors import Unavailable
-from sublet.model import Beat, Card, Completion, Ending, Failure, Lease, Note, Release
+from sublet.model import Beat, Card, Completion, Ending, Failure, Lease, Note, Release, Suspension
 from sublet.operations import workers
 from sublet.protocol import flow, verbs
+from sublet.protocol.scripts import Call
+from sublet.steps import calls
 from sublet.worker.settle_loop import RETRY_AFTER
 from tests.faults.simulation.actors import BASE, QUEUES
 from tests.faults.simulation.flow.drawn import SPENT
 from tests.faults.simulation.request import must
+from tests.faults.simulation.workflows.tasks import carry_out
 from tests.faults.simulation.world import Doze, Listen, Process, Sleep, Strand, World
 
 FOREVER = 1e9
 WAYS = ("completes", "fails", "fails for good", "gives back", "gives back for 3 s", "does not know the task")
 MAYBE = ((False, True), 0.3)
 TAKES = (0.01, 0.1, 1.0, 4.0, 12.0, 45.0)
+
+
+VERBS: dict[type[Any], Callable[[str, Any], Call[Any]]] = {
+    Completion: verbs.complete, Failure: verbs.fail, Release: verbs.release, Suspension: calls.suspend,
+}  # fmt: skip
+"""Which verb reports an outcome."""
 
 
 @dataclass(eq=False)
@@ -149,7 +159,9 @@ class Worker(Process):
         takes = choices.pick(f"{lease.id}, attempt {lease.attempt}, takes", TAKES, 0.7)
         way = choices.pick(f"{lease.id}, attempt {lease.attempt}", WAYS, 0.4)
         limit = (lease.timeout_ms or 1e12) / 1000
-        if not attempt.why:
+        early = (yield from carry_out(self, lease)) if self.world.linked else None
+        attempt.why = attempt.why or (early if isinstance(early, str) else "")
+        if not attempt.why and not early:
             yield Doze(f"attempt {lease.token} {lease.id}", min(takes, limit))
         self.busy -= 1
         self.nudge("a slot")
@@ -161,7 +173,8 @@ class Worker(Process):
         elif attempt.why == "stopping":
             attempt.ends = Release(lease, 0, "the worker stopped")
         else:
-            attempt.ends = ending(lease, self.name, way) if takes < limit else Failure(lease, "timed_out")
+            by_itself = ending(lease, self.name, way) if takes < limit else Failure(lease, "timed_out")
+            attempt.ends = by_itself if early is None or isinstance(early, str) else early
         self.endings.append(attempt)
         self.nudge("endings")
 
@@ -190,11 +203,11 @@ class Worker(Process):
     def settle(self, batch: list[Attempt]) -> Strand[bool]:
         """Send the outcomes by kind. False if a call got no reply: then all are sent again, as `Store.settle` does."""
         answers: list[tuple[Attempt, str]] = []
-        for kind, verb in ((Completion, verbs.complete), (Failure, verbs.fail), (Release, verbs.release)):
+        for kind, verb in VERBS.items():
             own = [attempt for attempt in batch if isinstance(attempt.ends, kind)]
             if own:
                 try:
-                    words = yield from self.ask(verb(BASE, [attempt.ends for attempt in own]))  # type: ignore[operator]  # by kind
+                    words = yield from self.ask(verb(BASE, [attempt.ends for attempt in own]))
                 except Unavailable:
                     return False
                 answers += zip(own, words, strict=True)

@@ -1,4 +1,5 @@
-"""The small model: one job (`flow.orders` has two of a group), two workers, a reaper and a producer, one fault, in every possible order.
+"""The small model: one job, two workers, a reaper and a producer, one fault, in every possible order. (`flow.orders` has two jobs
+of a group, `workflows.orders` jobs that wait.)
 
 Between two calls of one actor any call of any other may run, time may pass, and one fault may occur. Each
 step runs the real Lua, and the invariants are checked after it. When nothing can happen any more, a healthy
@@ -12,7 +13,7 @@ step, and nothing depends on them.
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -284,6 +285,7 @@ def walk(
     actors: tuple[Any, ...],
     queues: Mapping[str, Settings] = MappingProxyType({}),
     faults: int = 1,
+    search: "type[Search] | None" = None,
 ) -> Count:
     """Walk through every order of these actors' calls, with these settings of queues at the beginning."""
     clock = Clock()
@@ -294,23 +296,29 @@ def walk(
         redis.ask(verbs.init(BASE))
         for queue, settings in queues.items():
             redis.ask(verbs.configure(BASE, queue, 0, settings.limits))
-        search = Search(redis, Checker(redis))
-        search.checker.settings.update(queues)
+        walker = (search or Search)(redis, Checker(redis))
+        walker.checker.settings.update(queues)
         try:
-            orders = search.explore(Point(search.number(), actors, faults=faults))
+            orders = walker.explore(Point(walker.number(), actors, faults=faults))
         except Violation as violation:
-            raise Violation("\n".join([str(violation), "after:", *search.path])) from violation
-    return Count(name, orders, len(search.orders), search.steps)
+            raise Violation("\n".join([str(violation), "after:", *walker.path])) from violation
+    return Count(name, orders, len(walker.orders), walker.steps)
 
 
 def main(as_json: bool) -> int:
     """Enumerate all casts and print the counts; the exit code."""
-    from tests.faults.simulation.flow import orders as flow  # which imports this module
+    from tests.faults.simulation.flow import orders as flow  # which import this module
+    from tests.faults.simulation.workflows import orders as workflows
 
     began, counts = time.monotonic(), []
-    for cast in (*CASTS, *flow.CASTS):
+    models: list[tuple[Callable[[Any], Count], Sequence[Any]]] = [
+        (enumerate_all, CASTS),
+        (flow.enumerate_all, flow.CASTS),
+        (workflows.enumerate_all, workflows.CASTS),
+    ]
+    for walk_all, cast in [(walk_all, cast) for walk_all, casts in models for cast in casts]:
         try:
-            counts.append(enumerate_all(cast) if isinstance(cast, Cast) else flow.enumerate_all(cast))
+            counts.append(walk_all(cast))
         except Violation as violation:
             print(
                 json.dumps({"cast": cast.name, "wrong": str(violation)})

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 LEGAL = {
     "submit": {None: {"queued", "scheduled"}},
+    "workflow": {None: {"queued", "scheduled"}},
+    "upstream": {"scheduled": {"queued", "scheduled", "cancelled"}, "cancelled": {"scheduled"}},
     "fire": {None: {"queued"}},
     "on_dead": {None: {"queued"}},
     "due": {"scheduled": {"queued"}},
@@ -19,12 +21,14 @@ LEGAL = {
     "release": {"running": {"queued", "scheduled", "dead", "cancelled"}},
     "expire": {"running": {"queued", "scheduled", "dead", "cancelled"}},
     "reconcile": {"running": {"queued", "scheduled", "dead", "cancelled"}},
+    "suspend": {"running": {"queued", "scheduled", "dead", "cancelled"}},
+    "signal": {"scheduled": {"queued"}},
     "cancel": {"queued": {"cancelled"}, "scheduled": {"cancelled"}},
-    "retry": {"dead": {"queued"}, "cancelled": {"queued"}},
+    "retry": {"dead": {"queued"}, "cancelled": {"queued", "scheduled"}},
     "forget": {"completed": {None}, "dead": {None}, "cancelled": {None}},
 }
 """Cause → state before → states after."""
-BY_LEASE = ("complete", "fail", "release")
+BY_LEASE = ("complete", "fail", "release", "suspend")
 LEASE_OVER = (*BY_LEASE, "expire", "reconcile")
 
 
@@ -82,14 +86,14 @@ def follow(job: Life, move: Move) -> str:
         return f"{move.cause} with a token of another lease"
     if move.cause == "claim" and move.token in job.tokens:
         return "a token was granted twice"
-    if move.cause in ("submit", "fire", "on_dead", "retry", "replace"):
+    if move.cause in ("submit", "workflow", "fire", "on_dead", "retry", "replace"):
         job.left, job.token, job.ended = job.tries, "", ("", "")
         job.checkpoint = "" if move.cause == "replace" else job.checkpoint
     elif move.cause == "claim":
         job.attempt, job.left, job.token = job.attempt + 1, job.left - 1, move.token
         job.tokens += (move.token,)
     elif move.cause in LEASE_OVER and move.to != "completed":
-        job.left += move.cause == "release"
+        job.left += move.cause in ("release", "suspend")
         again = "cancelled" if job.superseded else "queued scheduled"
         ends = "cancelled" if job.flagged else "dead" if move.last or job.left <= 0 else again
         if move.to not in ends.split():

@@ -27,13 +27,15 @@ from tests.faults.simulation.history import (
 from tests.faults.simulation.hook_ids import hook_id
 from tests.faults.simulation.request import Request, Violation, must, rules_of
 from tests.faults.simulation.server import Look, Redis
+from tests.faults.simulation.workflows.edges import Edges
+from tests.faults.simulation.workflows.steps import Steps
 
 FINISHED = ("completed", "dead", "cancelled")
 WAITING = ("scheduled", "queued")
 ORDERS = ("cancel", "retry", "promote", "reschedule")
 ARRANGEMENTS = ("pause", "resume", "configure", "group")
 BY_TIME = {"due": "due", "lease_expired": "expire", "timed_out": "expire"}
-COUNTED = {"submit": "submitted", "fire": "submitted", "on_dead": "submitted", "fail": "failed", "release": "released", "expire": "expired",
+COUNTED = {"submit": "submitted", "workflow": "submitted", "fire": "submitted", "on_dead": "submitted", "fail": "failed", "release": "released", "expire": "expired",
            "reconcile": "expired"}  # fmt: skip
 HOOK_TRIES = 20
 """Tries of a job that reports a death."""
@@ -58,20 +60,32 @@ class Checker:
         """Worker → its life, and whether it was asked to drain."""
         self.promised: dict[str, str] = {}
         """The job of each occurrence that must be fired in the end → the message if it is not."""
-        self.flow = Flow(self)
+        self.flow, self.edges, self.steps = Flow(self), Edges(self), Steps(self)
 
     def save(self) -> tuple[Any, ...]:
         """A copy of the checker's state, to compare and to restore."""
         lives = tuple(tuple(vars(life).values()) for life in self.lives.values())
         claims, register = tuple((i, *rest) for i, rest in self.claims.items()), tuple(self.register.items())
         counted = tuple(sorted(self.totals.items())), tuple(sorted(self.counts.items()))
-        return lives, counted, self.fence, claims, register, tuple(self.settings.items()), self.flow.save()
+        linked = self.edges.save(), self.steps.save()
+        return (
+            lives,
+            counted,
+            self.fence,
+            claims,
+            register,
+            tuple(self.settings.items()),
+            self.flow.save(),
+            linked,
+        )
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """Restore this state. Redis must be restored before."""
-        lives, (totals, counts), self.fence, claims, register, settings, flow = saved
+        lives, (totals, counts), self.fence, claims, register, settings, flow, (edges, steps) = saved
         self.register, self.settings = dict(register), dict(settings)
         self.flow.restore(flow)
+        self.edges.restore(edges)
+        self.steps.restore(steps)
         self.lives = {life[0]: Life(*life) for life in lives}
         self.totals, self.counts = Counter(dict(totals)), Counter(dict(counts))
         self.claims = {i: rest for i, *rest in claims}
@@ -88,16 +102,24 @@ class Checker:
         self.known(request, reply, before)
         hooks, dead = self.hooked(before), set()
         moved: dict[str, str] = {}
+        started: set[str] = set()
         for event in events:
             for i in event["jobs"].split():
-                state = self.moved(request, i, event, before)
+                was, state = (
+                    self.lives[i].state if i in self.lives else None,
+                    self.moved(request, i, event, before),
+                )
                 dead |= {i} if state == "dead" else set()
-                if event["code"] != "on_dead":
+                if event["code"] not in ("on_dead", "upstream"):
                     moved[i] = state
+                elif was == "scheduled" and state != "cancelled":
+                    started.add(i)
         self.reported(dead, hooks)
         self.forgotten(request, before)
         self.answered(request, reply, wanted, moved, before)
         self.stored()
+        self.edges.executed(before, started)
+        self.steps.stored(self.look)
         self.schedules(before)
         self.queues(process, request)
         self.flow.executed(request, reply, moved, before, self.repeats(request, before) and not moved)
@@ -117,7 +139,9 @@ class Checker:
         if request.verb in ORDERS:
             one = request.one
             life, rules = self.lives.get(one["id"]), one.get("rules", "")
-            return [answer_to_order(life, request.verb, one["revision"], rules)]
+            return [answer_to_order(life, request.verb, one["revision"], rules) or self.waits(request)]
+        if request.verb in ("step", "signal"):
+            return [self.steps.wanted(request, self.lives.get(request.one["id"]))]
         if request.verb in ("enlist", "drain"):
             return [self.registered(request.verb, request.one["worker"], request.one["life"])]
         if request.verb == "reconcile":
@@ -127,6 +151,15 @@ class Checker:
                 answer_to_lease(self.lives.get(group[0]), request.verb, group[1]) for group in request.groups
             ]
         return []
+
+    def waits(self, request: Request) -> str:
+        """The code with which an order must be refused because of the wait of its job; else empty."""
+        i, verb, rules = request.one["id"], request.verb, f" {request.one.get('rules', '')}"
+        signal = verb == "promote" and self.steps.awaits.get(i, ("",))[0] == "signal"
+        moves = (
+            verb == "reschedule" and (" at=" in rules or " delay=" in rules) and "needs" in self.look.jobs[i]
+        )
+        return "WRONG_STATE" if signal or moves else ""
 
     def registered(self, verb: str, worker: str, life: str) -> str:
         """The required reply to an enlist or a drain."""
@@ -153,7 +186,7 @@ class Checker:
             return
         code = str(error).split(" ")[0]
         must(
-            request.verb in (*ORDERS, *ARRANGEMENTS, "drain"),
+            request.verb in (*ORDERS, *ARRANGEMENTS, "drain", "step", "signal"),
             f"{request.verb} was refused, and may not be: {error}",
         )
         (wanted,) = self.wanted(request)
@@ -166,11 +199,12 @@ class Checker:
         flow = {
             key: value for key, value in before.flow.items() if key in look.flow or not key.startswith("tat:")
         }
-        same = (before.jobs, before.shelves, flow, before.hashes) == (
+        same = (before.jobs, before.shelves, flow, before.hashes, before.edges) == (
             look.jobs,
             look.shelves,
             look.flow,
             look.hashes,
+            look.edges,
         )
         must(same, f"{request.verb} was refused ({code}) and changed stored data")
 
@@ -192,6 +226,8 @@ class Checker:
         elif request.verb == "spend":
             words = [word.decode() for word in reply]
             must(words == [due or "spent" for due in wanted] and not moved, f"{request} returned {words}")
+        elif request.verb in ("step", "signal"):
+            self.steps.answered(request, reply, moved)
         elif request.verb == "note":
             self.noted(request, [word.decode() for word in reply], wanted, moved)
         elif request.verb == "heartbeat":
@@ -319,6 +355,8 @@ class Checker:
         """Begin the histories of new jobs. A known id, or a held key, creates no job."""
         if request.verb == "fire":
             self.fired(reply, before)
+        if request.verb == "workflow":
+            self.edges.known(request, reply, before)
         if request.verb != "submit":
             return
         new: Counter[str] = Counter()
@@ -348,7 +386,8 @@ class Checker:
             elif word == "created":
                 must(self.has_room(queue, new[queue]), f"{i} was added to a full queue")
                 if "debounce" in rules or "on_conflict" in rules:
-                    holder = self.lives.get(before.locks.get(lock, ("",))[0])
+                    held = before.locks.get(lock)
+                    holder = self.lives.get(held[0]) if held and self.stands(held) else None
                     waits = holder is not None and holder.state in WAITING
                     must(not waits and lock not in taken, f"{i} was created, but a job of its key waits")
                     self.cancels(rules, lock, before)
@@ -373,6 +412,7 @@ class Checker:
             return
         must(life.state in (*WAITING, None), f"{i} replaced {there}, which is {life.state}")
         self.cancels(rules, lock, before)
+        self.steps.forget(there)
         life.tries, life.window, life.joined = int(rules.get("tries", 3)), 0, (i, *life.joined)
         life.ops, life.op = life.ops + 1, ("", "", "", "")
 
@@ -397,7 +437,7 @@ class Checker:
     def fired(self, reply: Any, before: Look) -> None:
         """Begin the histories of occurrences' jobs. Each occurrence has one, also if it is fired repeatedly."""
         self.totals["queue_full"] += sum(answer.startswith(b"QUEUE_FULL") for answer in reply)
-        for i in self.look.jobs.keys() - before.jobs.keys():
+        for i in sorted(self.look.jobs.keys() - before.jobs.keys()):
             must(i not in self.lives, f"{i} was fired twice")
             spec = self.look.jobs[i]["spec"]
             rules, queue = rules_of(spec), spec.split(" ")[0]
@@ -413,7 +453,7 @@ class Checker:
     def hooked(self, before: Look) -> dict[str, str]:
         """Begin the histories of reports of deaths. Returns dead job → report."""
         found: dict[str, str] = {}
-        for i in self.look.jobs.keys() - before.jobs.keys():
+        for i in sorted(self.look.jobs.keys() - before.jobs.keys()):
             spec = self.look.jobs[i]["spec"]
             dead = rules_of(spec).get("death")
             if dead is not None:
@@ -503,7 +543,7 @@ class Checker:
         life = self.lives[i]
         by_time = request.verb in ("claim", "reap")
         cause = BY_TIME.get(code, request.verb) if by_time else request.verb
-        cause = code.replace("replaced", "replace") if code in ("on_dead", "replaced") else cause
+        cause = code.replace("replaced", "replace") if code in ("on_dead", "replaced", "upstream") else cause
         own = [
             group for group in request.groups if group[0] == i
         ]  # two, if a caller has an old and a new lease of the job
@@ -530,6 +570,7 @@ class Checker:
         was_stopped = life.flagged and cause == "fail" and group[2] == "cancelled"
         wrong = follow(life, Move(cause, state, token, last))
         must(not wrong, f"{i}: {wrong}")
+        self.steps.moved(life, cause, request)
         if cause == "complete":
             life.result = group[2]
         for name in (None if was_stopped else COUNTED.get(cause), state if state in FINISHED else None):
@@ -567,6 +608,7 @@ class Checker:
                 f"{i} was deleted before its retention ended",
             )
             must(not (wrong := follow(life, Move("forget", None))), f"{i}: {wrong}")
+            self.steps.moved(life, "forget", request)
 
     # stored data
 

@@ -24,6 +24,7 @@ from tests.faults.simulation.flow.drawn import LIMITS
 from tests.faults.simulation.history import Settings
 from tests.faults.simulation.invariants import FINISHED
 from tests.faults.simulation.request import Request, Violation, must
+from tests.faults.simulation.workflows.cast import Closer, Sender, Weaver
 from tests.faults.simulation.world import Process, World
 
 ACTIVE = (30.0, 12.0, 90.0)
@@ -93,6 +94,9 @@ def _live(world: World, outcome: Outcome) -> None:
     cast += [Planner(world, f"planner{n}") for n in range(1, 1 + choices.pick("planners", (0, 1, 2)))]
     cast += [Trigger(world, f"trigger{n}") for n in range(1, 1 + choices.pick("triggers", (0, 1, 3)))]
     cast += [Mender(world, f"mender{n}") for n in range(1, 1 + choices.pick("menders", (0, 1, 2)))]
+    if world.linked:
+        cast += [Weaver(world, f"weaver{n}") for n in range(1, 1 + choices.pick("weavers", (1, 2)))]
+        cast.append(Sender(world, "sender"))
     cast.append(Weather(world))
     crew = [Worker(world, f"worker{n}") for n in range(1, 1 + choices.pick("workers", (1, 2, 3)))]
     for worker in crew:
@@ -106,13 +110,19 @@ def _live(world: World, outcome: Outcome) -> None:
     Worker(world, "worker-last")
     Opener(world, "operator-last")
     Trigger(world, "trigger-last")
+    if world.linked:
+        Closer(world, "closer-last")
     world.run(world.now + PATIENCE, lambda: world.quiet() and _all_ended(world))
     late = [
-        f"{life.id} is {life.state}"
+        f"{life.id} ({life.state})"
         for life in world.checker.lives.values()
         if life.state and life.state not in FINISHED
     ]
-    must(not late, f"{PATIENCE:g} s after the last fault {', '.join(late)}")
+    late += world.checker.edges.left()
+    must(
+        not late,
+        f"{PATIENCE:g} s after the last fault {', '.join(late)} {'have' if len(late) > 1 else 'has'} not ended",
+    )
     missing = [promise for i, promise in world.checker.promised.items() if i not in world.checker.lives]
     must(
         not missing,
@@ -132,6 +142,7 @@ def _replace(world: World, worker: Worker) -> None:
 
 def _all_ended(world: World) -> bool:
     ended = all(life.state in (*FINISHED, None) for life in world.checker.lives.values())
+    ended = ended and not world.checker.edges.left()
     return ended and world.checker.promised.keys() <= world.checker.lives.keys()
 
 
@@ -148,6 +159,7 @@ def _forget(world: World) -> None:
         "members": look.shelves,
         "keys": look.locks,
         "remembered claims": look.claims,
+        "edges": any(look.edges.values()) or look.unsettled,
     }
     must(
         not any(left.values()),

@@ -25,8 +25,12 @@ Saved = tuple[tuple[bytes, str, Any, float | None], ...]
 """What `Redis.save` makes: key, type, content, and when it expires."""
 FLOW = ("waiting", "turns", "full", "tokens", "places", "tat", "flow", "groups")
 """The kinds of keys that flow control has for itself. (`grouped` is a queue's jobs with groups.)"""
+EDGES = ("downstream", "broken", "upstream", "members", "workflow")
+"""The kinds of keys that workflows have."""
 START = 1_900_000_000_000
 """When every simulation begins, in ms since 1970."""
+ROOM = "local ROOM = 50"
+"""How a script says how many edges a call settles."""
 
 
 class Clock:
@@ -51,9 +55,12 @@ class Clock:
 
 
 class Chunks:
-    """Lua's runtime as fakeredis uses it, without compiling a script again, collecting after each, or counting globals midway."""
+    """Lua's runtime as fakeredis uses it, without compiling a script again, collecting after each, or counting globals midway.
+    Scripts settle `room` edges in a call.
+    """
 
-    def __init__(self, runtime: Any) -> None:
+    def __init__(self, runtime: Any, room: int) -> None:
+        self.room = room
         self._runtime, self._compiled, self._running = runtime, {}, False
         self.table_from, self.eval, self.require = runtime.table_from, runtime.eval, runtime.require
         self.compile, self._globals = runtime.compile, runtime.globals
@@ -64,7 +71,10 @@ class Chunks:
             return None
         chunk = self._compiled.get(text)
         if chunk is None:
-            chunk = self._compiled[text] = self.compile(text)
+            whole = text.decode() if isinstance(text, bytes) else text
+            chunk = self._compiled[text] = self.compile(
+                whole.replace(ROOM, f"local ROOM = {self.room}").encode()
+            )
         self._running = True
         try:
             return chunk()
@@ -105,6 +115,12 @@ class Look:
     """Schedule → when its next occurrence is to be fired."""
     flow: dict[str, Any] = field(default_factory=dict)
     """What flow control stores beside the jobs, by its key without the base: sorted sets, hashes, sets and texts."""
+    edges: dict[str, dict[str, Any]] = field(default_factory=lambda: {kind: {} for kind in EDGES})
+    """What workflows store beside the jobs: kind of key → job or workflow → list, hash or sorted set."""
+    unsettled: dict[str, float] = field(default_factory=dict)
+    """The jobs and workflows (after `/`) whose edges are due, with the moment."""
+    marked: set[str] = field(default_factory=set)
+    """The same, as they are counted."""
     hashes: dict[str, dict[str, str]] = field(default_factory=dict)
     """The partition's own hashes by the rest of their key; the base itself is ``."""
 
@@ -112,12 +128,12 @@ class Look:
 class Redis:
     """One server with one namespace."""
 
-    def __init__(self, clock: Clock, base: str) -> None:
+    def __init__(self, clock: Clock, base: str, room: int = 50) -> None:
         self.clock, self.base = clock, base
         self._server = fakeredis.FakeServer()
         self._socket = Socket(self._server, 0, client_class=redis.Redis, client_info={"user": b"default"})
         self._socket._get_server_runtime(self._server)
-        self._server._lua_runtime = Chunks(self._server._lua_runtime)
+        self._server._lua_runtime = Chunks(self._server._lua_runtime, room)
         self._db = self._server.dbs[0]
 
     def command(self, *words: Any) -> Any:
@@ -191,10 +207,16 @@ class Redis:
                 look.occurrences = {name.decode(): score for name, score in value.items()}
             elif kind in FLOW:
                 look.flow[f"{kind}:{rest}"] = _plain(value)
+            elif kind == "unsettled":
+                look.marked = _plain(value)
+            elif kind in EDGES:
+                look.edges[kind][rest] = _plain(value)
             elif isinstance(value, ZSet):
                 look.shelves[f"{kind}:{rest}" if rest else kind] = _plain(value)
             elif isinstance(value, Hash):
                 look.hashes[kind] = _text(value)
+        due = look.shelves.get("scheduled", {})
+        look.unsettled = {i[1:]: due.pop(i) for i in [i for i in due if i.startswith(">")]}
         return look
 
 
@@ -208,6 +230,8 @@ def _plain(value: Any) -> Any:
         return {i.decode(): score for i, score in value.items()}
     if isinstance(value, ExpiringMembersSet):
         return {i.decode() for i in value}
+    if isinstance(value, list):
+        return [word.decode() for word in value]
     return _text(value) if isinstance(value, Hash) else value.decode()
 
 

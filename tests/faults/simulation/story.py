@@ -32,6 +32,13 @@ def as_text(request: Request) -> str:
         )
     if words == "schedule":
         return f"schedule {one['name']} from {one['occurrence']}"
+    if words == "workflow":
+        jobs = [_linked(*group) for group in groups]
+        return f"{one['how']} {one['workflow'] or 'no workflow'}: {', '.join(jobs) or 'no jobs'}"
+    if words == "step":
+        return f"step of {_lease(one['id'], one['token'])}: {', '.join(name for name, _ in groups) or 'which are kept?'}"
+    if words == "signal":
+        return f"signal {one['name']} to {one['id'][2:]}: {one['value']}"
     if "worker" in one:
         return f"{words} {one['worker']}"
     if "id" in one:
@@ -50,6 +57,9 @@ _ENDINGS: dict[str, Callable[..., str]] = {
     "spend": lambda cost: f" for a cost of {cost}",
     "note": lambda checkpoint, log: f": {checkpoint}",
     "release": lambda delay, code, reason: f" for {_s(delay)}: {code} {reason}",
+    "suspend": lambda kind, name, delay: (
+        f" for the {kind} {name}" + (f", up to {_s(delay)}" if delay else "")
+    ),
 }
 
 
@@ -68,6 +78,11 @@ def answered(request: Request, reply: Any) -> str:
         for i, attempt, *_, why in leases
     ]
     return f"{'; '.join(got) or 'nothing'}; next claim within {wait:g} s"
+
+
+def _linked(job_id: str, queue: str, _task: str, rules: str, _payload: str, after: str, into: str) -> str:
+    edges = f"{f' after {after}' * bool(after)}{f' into {into}' * bool(into)}".replace("0-", "")
+    return f"{job_id[2:]} in {queue}{f' ({rules})' * bool(rules)}{edges}"
 
 
 def _claim(claim_id: str) -> str:

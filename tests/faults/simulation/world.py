@@ -140,7 +140,10 @@ class World:
 
     def __init__(self, choices: Choices, base: str, with_story: bool = False) -> None:
         self.choices, self.clock = choices, Clock()
-        self.redis = Redis(self.clock, base)
+        self.linked = choices.pick("workflows and steps", (False, True), 0.5)
+        """Whether jobs wait for others, and have steps."""
+        room = choices.pick("edges that a call settles", (50, 2, 1), 0.6) if self.linked else 50
+        self.redis = Redis(self.clock, base, room)
         self.checker = Checker(self.redis)
         self.faults: Counter[str] = Counter()
         self.fault_rate = 0.0
