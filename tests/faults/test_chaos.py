@@ -410,6 +410,13 @@ BROKEN = {
         "limits",
         "moments with places that are not the leases",
     ),
+    "edges that a call does not settle are forgotten": (
+        "lua/lib/edges.lua",
+        "    mark_unsettled(from.id, stamp)\n",
+        "",
+        "workflows",
+        "not completed in time",
+    ),
     "a failed job is deleted": ("lua/lib/lifecycle.lua", FAILED, GONE + FAILED, "slow-connections", "lost"),
     "the number of replicas is not checked": (
         "jobs/sublet/submission/durability.py",

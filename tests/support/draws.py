@@ -83,6 +83,7 @@ LONG = [
     "bootstrap",
     "group_audit",
     "chaos_limits::test_twenty_tenants_share_limits_while_everything_is_killed",
+    "chaos_workflows::test_workflows_end_while_everything_is_killed",
     "chaos::test_a_defect_makes_its_scenario_fail",
     "mutants::test_a_stopped_run_leaves_no_file_and_no_process",
     "sentinel",

@@ -10,7 +10,7 @@ from sublet.errors import NotFound
 from sublet.model import Job
 from sublet.operations.consistency.audit import audit
 from sublet.operations.consistency.recount import recount
-from sublet.protocol import reads
+from sublet.protocol import keys, reads
 from sublet.protocol.scripts import Call
 
 CALL = 50
@@ -42,6 +42,15 @@ def _get_all(base: str, ids: Sequence[str]) -> Call[dict[str, Job]]:
         return found
 
     return reads.together([command for call in asked.values() for command in call.commands], read)
+
+
+def ended(base: str, workflow_id: str) -> Call[tuple[bool, int]]:
+    """Whether a workflow has ended, and how many of its jobs were completed."""
+    commands = [
+        ("HEXISTS", keys.workflow(base, workflow_id), "ended_at"),
+        ("ZCOUNT", keys.members(base, workflow_id), 1, 1),
+    ]
+    return reads.together(commands, lambda reply: (bool(reply[0]), int(reply[1])))
 
 
 def inconsistencies(client: SyncClient) -> list[str]:

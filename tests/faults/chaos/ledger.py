@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-OWN_EVENTS = frozenset({"sent", "acked", "unknown", "rejected", "fault", "healed"})
-"""Events of producers and of the harness. All others are those of workers (`docs/guides/workers.md`)."""
+OWN_EVENTS = frozenset({"planned", "sent", "acked", "unknown", "rejected", "fault", "healed"})
+"""Events of producers and of the harness. (`planned`: perhaps stored, and perhaps not acknowledged.) All others are those of workers (`docs/guides/workers.md`)."""
 
 
 class Entry(NamedTuple):

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,10 @@ class Processes:
         ]
         self.producers.append(self._start(name, words, env, numbered=True))
         return self.producers[-1]
+
+    def start_writer(self, name: str, module: str, words: Sequence[str]) -> None:
+        """Start a producer of another kind, which writes its own ledger."""
+        self.producers.append(self._start(name, ["-m", module, *words], None, numbered=True))
 
     def start_api(self, port: int | None = None, env: Mapping[str, str] | None = None) -> tuple[Process, int]:
         """Start the HTTP API and wait until it answers. Return the process and its port."""

@@ -134,6 +134,7 @@ def scenarios() -> dict[str, Scenario]:
         servers,
         transport,
         workers,
+        workflows,
     )
 
     return dict(_ALL)

@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
     late_refused: int
     """Outcomes refused because the lease was lost: the promise at work."""
     rerun: int
-    """Jobs started again although their attempt had not failed."""
+    """Jobs started again although their attempt had neither failed nor begun to wait."""
     recovery: tuple[float, ...]
     """Seconds from each fault until work continued."""
 
@@ -55,7 +55,10 @@ def evaluate(entries: Sequence[Entry], jobs: Mapping[str, Job], counted: int | N
     accepted: dict[str, list[Entry]] = defaultdict(list)
     for entry in by["completed"]:
         accepted[entry.id].append(entry)
-    starts, failed = (Counter(entry.id for entry in by[event]) for event in ("started", "failed"))
+    starts, ended = (
+        Counter(entry.id for event in events for entry in by[event])
+        for events in (("started",), ("failed", "suspended"))
+    )
     done = {job_id: job for job_id, job in jobs.items() if job.state is State.COMPLETED}
     twice = sum(len(found) > 1 for found in accepted.values())
     return Verdict(
@@ -71,7 +74,7 @@ def evaluate(entries: Sequence[Entry], jobs: Mapping[str, Job], counted: int | N
         unconfirmed=len({entry.id for entry in by["unknown"]}),
         rejected_but_stored=len(refused.keys() & jobs.keys() - acked.keys()),
         late_refused=len(by["refused"]) + len(by["lost"]),
-        rerun=sum(count - failed[job_id] > 1 for job_id, count in starts.items()),
+        rerun=sum(count - ended[job_id] > 1 for job_id, count in starts.items()),
         recovery=tuple(_recovery(by)),
     )
 

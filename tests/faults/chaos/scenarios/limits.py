@@ -1,7 +1,6 @@
 """Faults of workers, handlers and the server while limits and turns hold the jobs of tenants back."""
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -11,8 +10,8 @@ import redis
 from sublet.model import Job, Submission
 from sublet.protocol import keys
 from tests.faults.chaos import limits as judge
-from tests.faults.chaos.harness import LEASE, Harness
-from tests.faults.chaos.processes import Process
+from tests.faults.chaos.crew import Crew, now_ms
+from tests.faults.chaos.harness import Harness
 from tests.faults.chaos.producer import tenants_job
 from tests.faults.chaos.scenario import UNUSED, scenario
 from tests.faults.chaos.scenarios.servers import WRITTEN
@@ -100,26 +99,16 @@ class Watch(threading.Thread):
         self._client.close()
 
 
-class Tenants:
+class Tenants(Crew):
     """Their jobs, and the faults among which they run."""
 
     def __init__(self, harness: Harness) -> None:
-        self.harness, self.down = harness, list[tuple[int, int]]()
         self.over = harness.folder / "over"
         harness.processes.env |= {OVER: str(self.over)}
-        self.handler, self.port = harness.processes.start_api()
-        self.over_http = {"SUBLET_SOURCE": f"http://127.0.0.1:{self.port}"}
         harness.client.configure(TIMED, concurrency=PLACES, group_concurrency=EACH)
         harness.client.configure(PACED, rate=RATE, per=1, burst=BURST)
+        super().__init__(harness)
         self.watch = harness.closing(Watch(harness))
-        ways: Sequence[Mapping[str, str]] = ({}, {}, {}, self.over_http, self.over_http)
-        self.workers: dict[str, Mapping[str, str]] = {
-            harness.processes.start_worker(lease=LEASE, env=env).name: env for env in ways
-        }
-
-    def hire(self, env: Mapping[str, str]) -> None:
-        """Add a worker."""
-        self.workers[self.harness.add_worker(env=env).name] = env
 
     def submit(self, jobs: Sequence[Submission]) -> None:
         """Submit jobs at once."""
@@ -150,37 +139,6 @@ class Tenants:
         harness.processes.start_producer(RATE * MORE, SHORT, PACED, str(TENANTS), env=self.over_http)
         harness.until(lambda: len(self.watch.look()[0]) >= PLACES, "all places are held")
 
-    def kill_worker(self) -> None:
-        """Kill a worker and start another one."""
-        worker = self._one()
-        self.harness.kill_worker(worker)
-        self.hire(self.workers[worker.name])
-
-    def freeze_worker(self) -> None:
-        """Freeze a worker for longer than its leases."""
-        worker = self._one()
-        self.harness.freeze_worker(worker)
-        self.harness.wait(1.5 * LEASE)
-        worker.thaw()
-
-    def kill_handler(self) -> None:
-        """Kill the HTTP handler; another one takes its port."""
-        with self.harness.fault("SIGKILL of the handler"):
-            self.handler.kill()
-            self.handler, _ = self.harness.processes.start_api(self.port)
-
-    def restart_server(self) -> None:
-        """Kill Redis; it restarts on its append-only file."""
-        began = _now()
-        with self.harness.fault("SIGKILL of the server"):
-            self.harness.server_.kill()
-            self.harness.wait(0.3)
-            self.harness.server_.start()
-        self.down.append((began, _now()))
-
-    def _one(self) -> Process:
-        return self.harness.random.choice(self.harness.processes.running)
-
     def end(self) -> None:
         """Let the jobs that are left end soon."""
         for producer in self.harness.processes.producers:
@@ -193,10 +151,6 @@ class Tenants:
         left.close()
 
 
-def _now() -> int:
-    return round(time.time() * 1000)
-
-
 @scenario("limits", recovery=5, quick=21, whole=90, server=WRITTEN, shows=("rerun", "late_refused"))
 def limits(harness: Harness) -> None:
     """Tenants share limits, and one floods, while workers, handlers and the server are killed or frozen.
@@ -206,11 +160,11 @@ def limits(harness: Harness) -> None:
     tenants = Tenants(harness)
     tenants.begin()
     tenants.watch.judges_work = True
-    began = _now()
+    began = now_ms()
     faults = (tenants.kill_worker, tenants.freeze_worker, tenants.kill_handler, tenants.restart_server)
     for n in harness.rounds(every=3):
         faults[n % len(faults)]()
-    window = judge.Window(began, _now(), tuple(tenants.down))
+    window = judge.Window(began, now_ms(), tuple(tenants.down))
     tenants.watch.judges_work = False
     tenants.end()
     harness.judges.append(lambda jobs: _judge(harness, tenants.watch, window, jobs))
