@@ -375,7 +375,7 @@ async def test_a_full_queue_refuses_the_call_and_nothing_is_stored(desk):
         ({"rules": "workflow=f"}, "leave out key and workflow"),
         ({"rules": "tries=no"}, "rule tries=no: use a number from 1"),
         ({"queue": "a b"}, "names must be 1 to 128"),
-        ({"name": "a b"}, "step a b: use 1 to 128"),
+        ({"name": "a b"}, "step or signal a b: use 1 to 128"),
     ],
     ids=["key", "workflow", "rule", "queue", "name"],
 )
