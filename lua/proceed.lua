@@ -24,13 +24,14 @@ end
 local queue, bytes = get_queue(job.rules.queue), size(job)
 check_flow(job)
 queue.jobs, queue.bytes = queue.jobs - 1, queue.bytes - bytes    -- it leaves room
+job.state = 'completed'                     -- so that no new job may wait for it
 local _, wrong = examine_workflow(workflow, 'seal', 5)
 queue.jobs, queue.bytes = queue.jobs + 1, queue.bytes + bytes
 if wrong then return wrong end
 
 begin()
+store_workflow(workflow, 'seal', place)     -- first: what waits for this job may wait for the new ones, too
 complete_job(job, result)
-store_workflow(workflow, 'seal', place)
 sum_up()
 sum_up_completions(1, 0)
 return job.state

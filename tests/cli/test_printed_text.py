@@ -52,6 +52,7 @@ PRINTS = {
     "events": [["events", "--after", "0", "--for", "300ms"]],
     "cancel": [["cancel", "0-failed"]],
     "retry": [["retry", "0-done"]],
+    "workflow": [["workflow", "0-flow"]],
     "signal": [["signal", "0-failed", "approval"]],
     "promote": [["promote", "0-failed"]],
     "reschedule": [["reschedule", "0-failed", "--in", "5s"]],
@@ -85,7 +86,7 @@ PRINTS = {
 }
 """Command lines of every command that prints text of a namespace."""
 LINES = [(name, words) for name, lines in PRINTS.items() for words in lines]
-SHOWS = {"submit", "get", "list", "stats", "schedules show", "work", "workers list", "tasks", "pools list",
+SHOWS = {"submit", "get", "list", "workflow", "stats", "schedules show", "work", "workers list", "tasks", "pools list",
          "pools show", "doctor"}  # fmt: skip
 """Those whose output contains the stored text."""
 NO_STORED_TEXT = {"serve", "acl", "scripts", "drop", "dev", "init", "conformance", "demo", "test", "simulate", "chaos", "version",
@@ -114,6 +115,8 @@ def evil(shell):
         raw.hset(keys.queues(base), mapping={EVIL: ""})
         raw.hset(keys.backlog(base), mapping={f"{EVIL} jobs": 3})
         raw.rpush(keys.queue(base, "wrong"), EVIL)
+        raw.hset(keys.workflow(base, "0-flow"), mapping={"created_at": now, "state": "sealed"})
+        raw.zadd(keys.members(base, "0-flow"), {"0-failed": 2})
         raw.hset(base, mapping={"maintenance": f"{now} {EVIL}"})
         raw.zadd(keys.queue(base, EVIL), {EVIL: 1})
         yield shell, raw, base

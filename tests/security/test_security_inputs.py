@@ -76,6 +76,7 @@ def test_each_parameter_is_classified_as_a_number_or_a_word():
         "after",
         "job",
         "group",
+        "workflow",
     }
     assert {name for _, name in PARAMETERS} >= NUMBERS
 

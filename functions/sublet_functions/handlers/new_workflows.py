@@ -209,8 +209,9 @@ def _place(graph: _Graph, labels: Mapping[str, str], upstream: str, downstream: 
     for own, other, name in ((downstream, upstream, "after"), (upstream, downstream, "into")):
         if own in graph.nodes:
             at = graph.ids.index(own)
-            words: Sequence[str] = getattr(graph.asked[at], name)
+            asked = graph.asked[at]
             known = (other, labels.get(other))
+            words = asked.after if name == "after" else asked.into
             found = [number for number, word in enumerate(words) if word in known]
             if found:
                 return "jobs", at, name, found[0]
