@@ -34,8 +34,11 @@ local function examine(id, queue, task, rules, payload)
   end
   if header.known then return 'NOT_FOUND' end
   local where = get_queue(queue)
-  job.by_turns = header.group or where.by_turns
-  if job.by_turns then check_flow(job) end
+  local turns = header.group or where.by_turns
+  if turns then                             -- a field of nil would make the table grow, too
+    job.by_turns = turns
+    check_flow(job)
+  end
   if old then check_flow(old) end
   local no_room = where.settings and full(where, grows, old)
   if not no_room and not where.settings and where.jobs == 0 and not old then

@@ -50,7 +50,7 @@ class Twins:
         *before, own = script(verb).libraries, verb
         libraries = [name for name in before[0] if not name.startswith("straight/")]
         general = f"redis.call('SET', '{{{self.name}}}general', '1')\n"
-        parts = [source(f"straight/{verb}")] if straight and verb in STRAIGHT else []
+        parts = [source(name) for name in before[0] if straight and name not in libraries]
         text = "".join([*parts, general, *map(source, libraries), source(own)])
         text = text.replace("call('TIME')", f"call('HMGET', '{{{self.name}}}clock', 's', 'us')")
         for expiry in ("'PX', '10000'", "'PX', MEMO", "'PX', wait + 50"):
@@ -131,7 +131,8 @@ def twins(raw: Any, place: Any) -> Twins:
 
 def test_plain_jobs_take_the_straight_path(twins: Twins) -> None:
     assert not twins.submit()  # a new queue
-    assert [twins.submit() for _ in range(12)] == [True] * 12
+    assert [twins.submit() for _ in range(10)] == [True] * 10
+    assert twins.submit(2)
     assert [twins.claim(), twins.claim(3, "r", "q"), twins.claim(100)] == [True] * 3
     assert [twins.complete(), twins.complete(*twins.leases)] == [True] * 2
     assert twins.claim()  # nothing waits
@@ -147,7 +148,6 @@ def test_plain_jobs_take_the_straight_path(twins: Twins) -> None:
 
 DOTS = (".", "..")
 SUBMITS: dict[str, Any] = {
-    "two jobs": lambda t: t.submit(2),
     "rules": lambda t: t.submit(rules="tries=1"),
     "a long payload": lambda t: t.submit(payload="x" * 1025),
     "a new queue": lambda t: t.submit(queue="new"),
@@ -173,6 +173,43 @@ SUBMITS: dict[str, Any] = {
     "another layout": lambda t: (t.both("HSET", "", "layout", "2"), t.submit())[1],
     "a worker that waits for a pattern": lambda t: (t.claim(1, "q*"), t.submit())[1],
     "a broken number in order of queueing": lambda t: (t.both("HSET", "", "seq", "x"), t.submit())[1],
+}
+PLAIN_JOB = ("x", "q", "t", "", "{}")
+SECOND: dict[str, Any] = {
+    "half a job": PLAIN_JOB[:4],
+    "rules": ("x", "q", "t", "tries=1", "{}"),
+    "another queue": ("x", "r", "t", "", "{}"),
+    "a long payload": ("x", "q", "t", "", "x" * 1025),
+    "a known id": ("j0", "q", "t", "", "{}"),
+    "the id of the first": ("first", "q", "t", "", "{}"),
+    "an invalid id": ("a b", "q", "t", "", "{}"),
+    "a long id": ("a" * 65, "q", "t", "", "{}"),
+    "an invalid task": ("x", "q", "a b", "", "{}"),
+    "a long task": ("x", "q", "a" * 129, "", "{}"),
+    **{f"the id {dots}": (dots, "q", "t", "", "{}") for dots in DOTS},
+    **{f"the task {dots}": ("x", "q", dots, "", "{}") for dots in DOTS},
+}
+"""What the second of two jobs has."""
+MANY: dict[str, Any] = {
+    **{
+        f"a second job with {what}": lambda t, words=words: t.call("submit", "first", *PLAIN_JOB[1:], *words)[
+            1
+        ]
+        for what, words in SECOND.items()
+    },
+    "201 jobs": lambda t: t.submit(201),
+    "rules": lambda t: t.submit(2, rules="tries=1"),
+    "a new queue": lambda t: t.submit(2, "new"),
+    "a queue with settings": lambda t: (t.call("configure", "q", 0, "jobs=9"), t.submit(2))[1],
+    "an invalid queue": lambda t: (t.both("HSET", ":queues", "a b", ""), t.submit(2, "a b"))[1],
+    "a long queue": lambda t: (t.both("HSET", ":queues", "a" * 129, ""), t.submit(2, "a" * 129))[1],
+    **{
+        f"the queue {dots}": lambda t, dots=dots: (t.both("HSET", ":queues", dots, ""), t.submit(2, dots))[1]
+        for dots in DOTS
+    },
+    "another layout": lambda t: (t.both("HSET", "", "layout", "2"), t.submit(2))[1],
+    "a worker that waits for a pattern": lambda t: (t.claim(1, "q*"), t.submit(2))[1],
+    "a broken number in order of queueing": lambda t: (t.both("HSET", "", "seq", "x"), t.submit(2))[1],
 }
 CLAIMS: dict[str, Any] = {
     "no jobs wanted": lambda t: t.claim(0),
@@ -266,6 +303,13 @@ def test_a_submit_with_this_is_not_plain(twins: Twins, what: str) -> None:
 
 
 @pytest.mark.real_server
+@pytest.mark.parametrize("what", MANY)
+def test_a_submit_of_many_jobs_with_this_is_not_plain(twins: Twins, what: str) -> None:
+    twins.submit()
+    assert not MANY[what](twins)
+
+
+@pytest.mark.real_server
 @pytest.mark.parametrize("what", CLAIMS)
 def test_a_claim_with_this_is_not_plain(twins: Twins, what: str) -> None:
     for _ in range(3):
@@ -290,7 +334,7 @@ BROKEN = [
 PLAIN = st.one_of(
     st.tuples(
         st.just("submit"),
-        st.just(1),
+        st.sampled_from((1, 1, 2, 23)),
         st.sampled_from(QUEUES),
         st.just(""),
         st.sampled_from(("", "{}", "x" * 1024)),

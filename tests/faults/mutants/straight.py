@@ -6,6 +6,7 @@ _TEST = {
     "submit": "test_a_submit_with_this_is_not_plain",
     "claim": "test_a_claim_with_this_is_not_plain",
     "complete": "test_a_completion_with_this_is_not_plain",
+    "submit_many": "test_a_submit_of_many_jobs_with_this_is_not_plain",
 }
 
 
@@ -128,7 +129,6 @@ CLIENTS = (
 
 MUTANTS = (
     *CLIENTS,
-    _mutant("submit", "two jobs", "#ARGV == 5", "#ARGV >= 5"),
     _mutant("submit", "rules", "ARGV[4] == ''", "ARGV[4]"),
     _mutant("submit", "a long payload", "#payload <= 1024", "payload"),
     _mutant("submit", "a long id", "#id <= 64", "id"),
@@ -153,6 +153,35 @@ MUTANTS = (
     _mutant("submit", "a queue with settings", "':queues', queue) == ''", "':queues', queue)"),
     _mutant("submit", "a known id", "call('EXISTS', job) == 0", "job"),
     _mutant("submit", "a broken number in order of queueing", "type(seq) == 'number'", "seq"),
+    _mutant("submit_many", "201 jobs", "#ARGV <= 1000", "#ARGV"),
+    _mutant("submit_many", "a second job with half a job", "#ARGV % 5 == 0", "#ARGV"),
+    *(
+        _mutant("submit_many", f"a second job with {what}", old, new)
+        for what, old, new in (
+            ("rules", "ARGV[i + 3] == ''", "ARGV[i + 3]"),
+            ("another queue", "ARGV[i + 1] == queue", "ARGV[i + 1]"),
+            ("a long payload", "#payload <= 1024", "payload"),
+            ("a known id", "call('EXISTS', jobs .. id) == 0", "id"),
+            ("the id of the first", "not new[id]", "id"),
+            ("an invalid id", "find(id, '^[%w_.:-]+$')", "id"),
+            ("a long id", "#id <= 64", "id"),
+            ("an invalid task", "find(task, '^[%w_.:-]+$')", "task"),
+            ("a long task", "#task <= 128", "task"),
+            *(
+                (f"the {what} {dots}", f"{what} ~= '{dots}'", what)
+                for what in ("id", "task")
+                for dots in (".", "..")
+            ),
+        )
+    ),
+    _mutant("submit_many", "a new queue", "queue) == ''", "queue) ~= 'x'"),
+    _mutant("submit_many", "a queue with settings", "queue) == ''", "queue)"),
+    _mutant("submit_many", "an invalid queue", "find(queue, '^[%w_.:-]+$')", "queue"),
+    _mutant("submit_many", "a long queue", "#queue <= 128", "queue"),
+    *(_mutant("submit_many", f"the queue {dots}", f" and queue ~= '{dots}'", "") for dots in (".", "..")),
+    _mutant("submit_many", "another layout", "namespace[1] == '1'", "namespace[1]"),
+    _mutant("submit_many", "a worker that waits for a pattern", "not namespace[2]", "namespace"),
+    _mutant("submit_many", "a broken number in order of queueing", "type(seq) == 'number'", "seq"),
     _mutant("claim", "no jobs wanted", "n >= 1", "n >= 0"),
     _mutant("claim", "too many jobs", "n <= 100", "n <= 101"),
     _mutant("claim", "half a job", "n % 1 == 0", "n"),
