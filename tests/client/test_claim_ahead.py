@@ -242,6 +242,23 @@ async def test_a_lost_answer_gives_the_job_back(idle, raw, base, store):
     assert (lease.attempt, lease.recovered) == (2, "released")
 
 
+async def test_a_claim_without_an_answer_after_its_read_is_given_up(idle, store):
+    """The read was answered, so the server is there: waiting as long as for a read would cost the job's lease."""
+    worker, waiting = await idle()
+    wakeups = worker._claims._wakeups
+    wakeups._timeout, line = 0.1, wakeups._line
+
+    def give_the_first(data):
+        del line.data_received  # the next connection answers all
+        line._reader.feed(data)
+        line._pending.popleft()(line._reader.gets())
+
+    line.data_received = give_the_first
+    await store.submit([job()])
+    lease = await the_lease(waiting)
+    assert (lease.attempt, lease.recovered) == (2, "released")
+
+
 async def test_a_claim_whose_outcome_is_unknown_is_withdrawn_when_the_server_is_back(
     idle, raw, base, store, monkeypatch
 ):

@@ -88,7 +88,7 @@ class Pipeline(asyncio.Protocol):
             self._connection, self._transport = connection, connection._writer.transport
             self._transport.set_protocol(self)
         except Exception as error:  # noqa: BLE001  # callers wait for it
-            self._disconnect(error)
+            self.fail(error)
         self._connecting = None
         unsent, self._unsent = self._unsent, []
         if unsent:
@@ -104,22 +104,23 @@ class Pipeline(asyncio.Protocol):
                     raise InvalidResponse("a reply to no command")
                 self._pending.popleft()(reply)
         except InvalidResponse as error:
-            self._disconnect(error)
+            self.fail(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give every pending command an error."""
-        self._disconnect(ConnectionError(f"the connection was lost ({exc or 'closed by the server'})"))
+        self.fail(ConnectionError(f"the connection was lost ({exc or 'closed by the server'})"))
 
     def _check_timeout(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = None
         left = self._received_at + self._timeout - loop.time()
         if self._pending and left <= 0:
-            self._disconnect(TimeoutError(f"nothing received for {self._timeout:g} s"))
+            self.fail(TimeoutError(f"nothing received for {self._timeout:g} s"))
         elif self._pending:
             self._timer = loop.call_later(left, self._check_timeout)
 
-    def _disconnect(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """Close the connection, and give every pending command this error."""
         transport, self._transport = self._transport, None
         if transport:
             # late callbacks of the old transport must not reach a new connection
@@ -142,7 +143,7 @@ class Pipeline(asyncio.Protocol):
             await last
         if self._timer:
             self._timer.cancel()
-        self._disconnect(ConnectionError("closed"))
+        self.fail(ConnectionError("closed"))
         await asyncio.sleep(0)  # the loop closes the socket: it may end after this call
 
 

@@ -51,11 +51,11 @@ class OutageLog:
             log.warning("cannot %s: %s", what, error)
 
     def pause(self, most: float) -> float:
-        """Return after how many seconds to send a call again: after a quarter of the outage so far, but 0.1 s
+        """Return after how many seconds to send a call again: after half of the outage so far, but 0.1 s
         or more, and at most `most`.
         """
         lasted = time.monotonic() - self._since if self._since is not None else 0.0
-        return min(most, max(SOON, lasted / 4))
+        return min(most, max(SOON, lasted / 2))
 
     @property
     def ongoing(self) -> bool:

@@ -31,6 +31,14 @@ MUTANTS = (
         "client/test_claim_ahead.py::test_a_caller_that_leaves_withdraws_its_claim[valkey]",
     ),
     Mutant(
+        "a claim without an answer is waited for as long as a read",
+        WAKEUPS,
+        "        if not sent.is_over:\n            asyncio",
+        "        if False:\n            asyncio",
+        "a job that the claim took runs when its lease has ended, and the worker is idle meanwhile",
+        "client/test_claim_ahead.py::test_a_claim_without_an_answer_after_its_read_is_given_up[valkey]",
+    ),
+    Mutant(
         "a claim that was answered as its caller left keeps its job",
         WAKEUPS,
         "            self._withdraw(answered)\n",

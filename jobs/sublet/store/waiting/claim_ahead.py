@@ -26,6 +26,8 @@ class ClaimAhead:
     read: Any = None
     """The reply to the blocking read."""
     reply: Any = None
+    is_over: bool = False
+    """Whether the claim has its reply, or will get none."""
 
     @property
     def claimed(self) -> Claimed:

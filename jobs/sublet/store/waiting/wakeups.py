@@ -54,6 +54,7 @@ class WakeUps:
         self._client = None if line else client or connect(settings, blocking=True)
         self._line = line or blocking_pipeline(settings, self._client, client)
         self._run = run
+        self._timeout = settings.timeout
         self._withdraw = withdraw
         self._ahead: tuple[Waiter, ClaimAhead] | None = None
         self._breaks = 0
@@ -157,7 +158,7 @@ class WakeUps:
         seconds = max(0.001, sent.ends_at - asyncio.get_running_loop().time())
         read = ("BLPOP", *named, self._own, round(seconds, 3))
         self._line.send(
-            [(read, partial(setattr, sent, "read")), (sent.call.commands[0], partial(self._on_claimed, sent))]
+            [(read, partial(self._on_read, sent)), (sent.call.commands[0], partial(self._on_claimed, sent))]
         )
 
     def _claim_ahead(self) -> ClaimAhead | None:
@@ -178,7 +179,20 @@ class WakeUps:
         self._ahead = waiter, sent
         return sent
 
+    def _on_read(self, sent: ClaimAhead, found: Any) -> None:
+        sent.read = found
+        asyncio.get_running_loop().call_soon(self._expect_answer, sent)  # as a rule it comes with the read's
+
+    def _expect_answer(self, sent: ClaimAhead) -> None:
+        if not sent.is_over:
+            asyncio.get_running_loop().call_later(self._timeout, self._give_up, sent)
+
+    def _give_up(self, sent: ClaimAhead) -> None:
+        if not sent.is_over and isinstance(self._line, Pipeline):
+            self._line.fail(TimeoutError(f"a claim was not answered in {self._timeout:g} s"))
+
     def _on_claimed(self, sent: ClaimAhead, reply: Any) -> None:
+        sent.is_over = True
         waiter = self._ahead[0] if self._ahead else None
         self._ahead = None
         if waiter is None:  # it was withdrawn
