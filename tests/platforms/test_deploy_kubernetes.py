@@ -167,7 +167,7 @@ def test_no_pod_writes_a_file(cluster, tmp_path):
 
 
 def test_a_rolling_deploy_releases_unfinished_jobs_to_another_worker(cluster):
-    old = cluster.worker("--grace=200ms")
+    old = cluster.worker(**{"--grace=20s": "--grace=200ms"})
     job_id = cluster.hold()
     old.until('"started"')
     new = cluster.worker()

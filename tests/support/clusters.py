@@ -132,8 +132,8 @@ class Cluster:
     def start(self, kind, name, *more, **instead):
         return self.node.start(pod_of(kind_of(self.documents, kind, name)), *more, **instead)
 
-    def worker(self, *more):
-        pod = self.start("Deployment", "sublet-worker", *more)
+    def worker(self, *more, **instead):
+        pod = self.start("Deployment", "sublet-worker", *more, **instead)
         pod.until('"ready"')
         return pod
 

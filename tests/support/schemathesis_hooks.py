@@ -95,6 +95,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         }
     elif case.operation.path == "/queues/{queue}" and body:
         fit(case, body)
+    elif "/groups" in case.operation.path and case.path_parameters["queue"] in ("*", "%2A"):
+        case.path_parameters["queue"] = "one"  # each queue has groups of its own
     elif case.operation.path == "/workflows" and body:
         link(body)
     elif next(numbers) % 3:
@@ -135,7 +137,7 @@ def unused(key: str) -> str:
 
 def plan(case: Any, body: dict[str, Any]) -> None:
     """Give a schedule a short name and one kind of recurrence, and put it first."""
-    case.path_parameters["name"] = name = case.path_parameters["name"][:40]
+    case.path_parameters["schedule"] = name = case.path_parameters["schedule"][:40]
     if case.method == "PUT":
         body |= {"cron": "0 9 * * *", "every": None, "tz": "UTC", "start": None, "end": None}
         if next(numbers) % 2:

@@ -12,9 +12,9 @@ pytestmark = on_linux
 KINDS = pytest.mark.parametrize("kind", ["process", "thread", "loop"])
 
 
-def hire(stage, *words):
+def hire(stage, *words, slots=2):
     worker = stage.run(
-        [sys.executable, "-m", "sublet", "work", "tests.support.waiting_tasks:app", "--slots", "2", *words]
+        [sys.executable, "-m", "sublet", "work", f"{tasks.__name__}:app", f"--slots={slots}", *words]
     )
     stage.hired.append(worker)
     return worker
@@ -60,7 +60,7 @@ def test_a_worker_whose_places_all_wait_says_so_and_what_to_do(stage, kind):
 @pytest.mark.parametrize("kind", ["process", "thread", "loop", "process_loop"])
 def test_a_parent_on_the_only_place_gathers_its_children(stage, kind, way):
     (job_id,) = stage.submit(getattr(tasks, f"{kind}_gather"), way=way)
-    worker = hire(stage, "--processes", "1", "--slots", "1")
+    worker = hire(stage, "--processes", "1", slots=1)
     stage.until_ended(job_id)
     assert stage.job(job_id).result == 2
     worker.until("completed", count=3)
