@@ -79,7 +79,7 @@ def test_a_defect_that_needs_one_order_is_found_with_its_path(tmp_path):
 @pytest.mark.parametrize(
     ("cast", "name", "right", "wrong", "words"),
     [
-        (0, "lifecycle.lua", KEEPS, "  if state ~= 'cancelled' then return_place(job) end\n", "the places of q"),
+        (0, "lifecycle.lua", KEEPS, "  if state ~= 'cancelled' then return_place(job) end\n", "left a job of q that may start"),
         (0, "flow.lua", "    if rests then f:settle(g) end\n", "", "and no turn"),
         (1, "lifecycle.lua", KEEPS, "  if ending.verb ~= 'reap' then return_place(job) end\n", "the places of q"),
         (1, "turns.lua", "and f.concurrency - size_of(peek('HLEN', f.places)) or math.huge\n    while", "and 2 or math.huge\n    while",

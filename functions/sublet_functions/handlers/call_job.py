@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sublet.errors import LeaseLost, NotFound
+from sublet.errors import LeaseLost, NoNamespace, NotFound
 from sublet.steps.calls import CalledJob
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.leases import lease, lease_problem
@@ -26,6 +26,8 @@ async def call_job(call: Call[CallRequest, Empty]) -> Response:
     except (LeaseLost, NotFound) as error:
         (word,) = await lease_answers(call, [job_id], [error.code])
         raise lease_problem(job_id, word) from None
+    except NoNamespace:
+        raise lease_problem(job_id, "NOT_FOUND") from None
     return json_response({"id": job_id, "step": shown_step(kept)})
 
 
