@@ -311,8 +311,8 @@ MUTANTS = (
     Mutant(
         "resume wakes no worker",
         "lua/resume.lua",
-        "if queue.length > 0 then wake(name) end",
-        "",
+        "elseif queue.length > 0 then wake(name) end",
+        "end",
         "a resumed queue waits for another 2 s",
         "protocol/test_resume.py::test_a_resume_wakes_a_worker_for_queued_jobs[fakeredis]",
     ),
