@@ -53,13 +53,18 @@ async def test_a_workflow_shows_its_counts_and_what_its_jobs_wait_for(client, wo
     async with client.workflow() as flow:
         pages = [flow.add(work.job(number)) for number in range(25)]
         index = flow.add(work.job(100), after=pages)
-        flow.add(work.job(101), after=index, on_failure="run")
+        after = flow.add(work.job(101), after=index, on_failure="run")
     seen = await client.workflow(flow.id).get()
     assert (seen.id, seen.state, seen.ended_at) == (flow.id, "sealed", None)
     assert (seen.unfinished, seen.completed, seen.dead, seen.cancelled) == (27, 0, 0, 0)
     (waiting,) = (one for one in seen.members if one.id == index.id)
     assert (waiting.state, waiting.task, waiting.queue) == (State.SCHEDULED, "page", "q")
     assert (waiting.after, waiting.after_count) == (tuple(one.id for one in pages[:20]), 25)
+    assert {one.id: one.awaits for one in seen.members} == {
+        **{one.id: None for one in pages},
+        index.id: "upstream 25",
+        after.id: "upstream 1",
+    }
     await finish(desk, 3)
     seen = await flow.get(state="cancelled")
     assert (seen.unfinished, seen.completed, seen.dead, seen.cancelled) == (0, 25, 1, 1)

@@ -117,7 +117,7 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
     common = _common(job_id, fields, lease_end, due, len(result) if result else 0)
     return Job(
         **common,
-        awaits=_awaits(fields) if common["state"] is State.SCHEDULED else None,
+        awaits=awaited(fields) if common["state"] is State.SCHEDULED else None,
         steps=tuple(sorted(_steps(fields), key=lambda step: step.kept_at)),
         checkpoint=json_of(fields.get("checkpoint")),
         log=_log(fields, common["attempt"]) if fields["state"] == b"running" else (),
@@ -126,7 +126,8 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
     )
 
 
-def _awaits(fields: dict[str, bytes]) -> str | None:
+def awaited(fields: dict[str, bytes]) -> str | None:
+    """Return what a scheduled job waits for, from its fields awaits, cause and needs."""
     if "awaits" in fields:
         return shown(fields["awaits"]).rpartition(" ")[0]
     if "cause" in fields:
