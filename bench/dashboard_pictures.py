@@ -26,7 +26,13 @@ from tests.support.dashboard_scene import Scene
 from tests.support.http_server import serve_process
 
 PICTURES = ROOT / "docs" / "pictures"
-VIEWS = {"overview": "", "failures": "/failures", "job": "/jobs/JOB", "queue": "/queues/llm"}
+VIEWS = {
+    "overview": "",
+    "failures": "/failures",
+    "job": "/jobs/JOB",
+    "queue": "/queues/llm",
+    "workflow": "/workflows/FLOW",
+}
 SCHEMES = ("light", "dark")
 WIDTH, HEIGHT, SCALE, QUALITY = 1280, 860, 1.5, 82
 SECONDS, ATTEMPTS = 60, 4
@@ -68,7 +74,7 @@ def open_view(browser: Any, url: str, made: Scene, view: str, scheme: str, width
     context.set_default_timeout(SECONDS * 1000)
     page = context.new_page()
     made.beat()
-    page.goto(f"{url}/ui{view.replace('JOB', made.job)}", wait_until="commit")
+    page.goto(f"{url}/ui{view.replace('JOB', made.job).replace('FLOW', made.flow)}", wait_until="commit")
     read(page)
     live = page.locator(".mark.live")
     for _ in range(ATTEMPTS):  # on a busy machine the event stream may have been refused
@@ -77,6 +83,7 @@ def open_view(browser: Any, url: str, made: Scene, view: str, scheme: str, width
             break
         page.reload()
     live.wait_for()
+    page.get_by_text("Reading: ").wait_for(state="detached")
     if not view:
         page.wait_for_selector("[aria-label='Times by queue']")
         page.wait_for_selector(".chart")

@@ -24,13 +24,17 @@ def test_the_server_prints_the_address_of_the_page(server_url, tmp_path):
 
 
 def test_each_view_of_the_page_is_documented():
-    defined = re.findall(r'\{ name: "(\w*)", label', static_files()["main.js"].body.decode())
-    assert {view for view, _, _ in VIEWS} == set(defined)
+    text = static_files()["main.js"].body.decode()
+    (details,) = re.findall(r"place\.name && \{(.*?)\}", text)
+    defined = {*re.findall(r'\{ name: "(\w*)", label', text), *re.findall(r"(\w+):", details)}
+    assert {view for view, _, _ in VIEWS} == defined
 
 
 @pytest.mark.parametrize(("view", "one", "orders"), [row for row in VIEWS if row[2]])
 def test_each_documented_order_is_a_button(view, one, orders):
-    name = {"jobs/ID": "orders", "queues/NAME": "queue-view"}.get(view + one, f"{view}-view") + ".js"
+    name = {"jobs/ID": "orders", "queues/NAME": "queue-view", "workflows/ID": "workflow-view"}.get(
+        view + one, f"{view}-view"
+    ) + ".js"
     text = static_files()[name].body.decode().lower()
     words = {"cancel waiting": "cancel waiting", "its id": "copy id", "as Python": "copy as python"}
     for order in re.split("[,;] ", orders):

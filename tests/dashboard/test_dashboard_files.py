@@ -3,17 +3,13 @@
 import gzip
 import json
 import re
-import shutil
 import subprocess
 
-import pytest
-
 from sublet_functions.dashboard.files import PAGE, static_files
+from tests.support.node import STATIC, of_node
 from tests.support.npm import packages
-from tests.support.paths import ROOT
 
-FOLDER = ROOT / "functions" / "sublet_functions" / "dashboard" / "static"
-BYTES = 80_000
+BYTES = 88_000
 """Most bytes of all files, compressed."""
 LINES = 400
 MODULES = {name: file.body.decode() for name, file in static_files().items() if name.endswith(".js")}
@@ -65,13 +61,13 @@ def test_the_page_has_nothing_inline_and_nothing_from_elsewhere():
 def run(folder, program, *words):
     """Run a program of an npm package."""
     words = ["node", folder / program, *words]
-    return subprocess.run(words, cwd=FOLDER, capture_output=True, text=True, timeout=120)
+    return subprocess.run(words, cwd=STATIC, capture_output=True, text=True, timeout=120)
 
 
 def test_the_modules_have_correct_types(tmp_path):
     installed = packages(tmp_path, "typescript@5")
     (tmp_path / "tsconfig.json").write_text(
-        json.dumps({"compilerOptions": COMPILER, "include": [str(FOLDER / "*.js")]})
+        json.dumps({"compilerOptions": COMPILER, "include": [str(STATIC / "*.js")]})
     )
     done = run(installed, "typescript/bin/tsc", "-p", str(tmp_path))
     assert done.returncode == 0, done.stdout
@@ -80,16 +76,6 @@ def test_the_modules_have_correct_types(tmp_path):
 def test_the_linter_finds_nothing_in_the_modules(tmp_path):
     done = run(packages(tmp_path, "oxlint@1"), "oxlint/bin/oxlint", "--deny-warnings", ".")
     assert done.returncode == 0, done.stdout
-
-
-def of_node(code):
-    """The JSON that a module prints in node."""
-    if not shutil.which("node"):
-        pytest.skip("no node on PATH")
-    words = ["node", "--input-type=module", "-e", code]
-    done = subprocess.run(words, cwd=FOLDER, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def test_durations_sizes_and_fingerprints_are_written_for_people():

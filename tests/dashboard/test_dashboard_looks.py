@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from tests.support.dashboard_flows import diamond, fan_out, work
 from tests.support.dashboard_pages import go, read
 from tests.support.draws import one_for, one_in
 from tests.support.http_server import ADMIN, serve_process
@@ -20,6 +21,9 @@ VIEWS = (
     "/jobs?tag=import&state=running&since=2026-01-31T12:00:00Z",
     "/jobs/RUNNING",
     "/jobs/DEAD",
+    "/jobs/JOIN",
+    "/workflows/FLOW",
+    "/workflows/FAN",
     "/failures",
     "/queues",
     "/queues/mail",
@@ -35,6 +39,8 @@ DIALOGS = (
     ("/jobs/DEAD", "Erase"),
     ("/jobs/DEAD", "Edit and submit again"),
     ("/jobs/RUNNING", "Cancel"),
+    ("/workflows/FAN", "Retry"),
+    ("/workflows/FLOW", "Cancel"),
     ("/failures", "Retry 3"),
     ("/failures", "Erase 3"),
     ("/failures", "Cancel waiting"),
@@ -58,7 +64,15 @@ def axe(tmp_path_factory):
 
 
 def place(site, path):
-    return path.replace("RUNNING", site.stock.ids["running"]).replace("DEAD", site.stock.ids["dead"])
+    ids = site.stock.ids
+    if "flow" not in ids:
+        made, fan = diamond(site.stock, "ways"), fan_out(site.stock, "fan", 20, on_failure="hold")
+        work(site.stock, "ways", 1)
+        work(site.stock, "fan", 20, failing=2)
+        ids |= {"join": made["join"], "flow": made["flow"], "fan": fan["flow"]}
+    for word in ("RUNNING", "DEAD", "JOIN", "FLOW", "FAN"):
+        path = path.replace(word, ids[word.lower()])
+    return path
 
 
 def violations(page, axe):
@@ -93,7 +107,7 @@ def test_axe_finds_nothing_in_a_dialog_and_it_fits_the_window(visit, site, axe, 
     else:
         page.get_by_role("button", name=label).first.click()
     box = page.get_by_role("dialog")
-    if label.startswith(("Retry", "Erase 3", "Cancel w", "Purge")):
+    if label.startswith(("Retry 3", "Erase 3", "Cancel w", "Purge")):
         box.get_by_text("found").or_(box.get_by_text("No job is left")).wait_for()
     assert violations(page, axe) == []
     assert box.evaluate("(one) => one.scrollWidth <= one.clientWidth")

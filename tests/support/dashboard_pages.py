@@ -1,4 +1,4 @@
-"""What tests read from a page of the dashboard."""
+"""Readings of a page of the dashboard, for tests."""
 
 import shutil
 from typing import Any

@@ -13,6 +13,7 @@ from sublet.operations.history import MINUTE
 from sublet.operations.statistics import BOUNDS
 from sublet.protocol import keys
 from tests.support import history_samples
+from tests.support.dashboard_flows import stored, work
 from tests.support.dashboard_jobs import Stock
 
 WORKERS = {
@@ -20,7 +21,7 @@ WORKERS = {
     "mill-2": ("mill", 8, ["mail", "webhooks", "search"], 47_903, 88),
     "press-1": ("press", 4, ["images"], 12_870, 14),
     "quill-1": ("quill", 32, ["llm"], 18_422, 7),
-    "desk-1": ("desk", 4, ["imports", "billing", "crm", "reports"], 9_204, 431),
+    "desk-1": ("desk", 4, ["imports", "billing", "crm", "reports", "catalogue"], 9_204, 431),
 }
 """Host, slots, queues, completed and failed attempts."""
 FAILURES = (
@@ -77,12 +78,12 @@ HTTPError: 503 Service Unavailable for https://files.example.com/reports/2026-10
 
 
 class Scene:
-    """Fills one namespace; `job` is the id of a job that runs for the third time."""
+    """Fills one namespace; `job` is the id of a job that runs for the third time, `flow` that of a workflow."""
 
     def __init__(self, stock: Stock, raw: Any, base: str) -> None:
         self.stock, self.raw, self.base = stock, raw, base
         self.random = random.Random(7)  # the same pictures each time
-        self.job = ""
+        self.job = self.flow = ""
         self.held: list[Any] = []
 
     def fill(self) -> None:
@@ -98,6 +99,7 @@ class Scene:
         self._retries()
         self._schedules()
         self._groups()
+        self._workflow()
         self.stock.ask("PUT", "/pools/images", {"queues": ["images"], "max": 6})
         self._history()
 
@@ -276,6 +278,35 @@ class Scene:
             self._submit(running, "answer", "llm", group=group)
             self.held += self._claim("llm", "quill-1", running)
             self._submit(waiting, "answer", "llm", group=group)
+
+    def _workflow(self) -> None:
+        """A catalogue: pages are fetched and priced, two have failed, and the index waits for their retry."""
+        pages = [
+            {
+                "name": f"page-{n}",
+                "task": "fetch_page",
+                "queue": "catalogue",
+                "max_attempts": 1,
+                "after": ["list"],
+            }
+            for n in range(900)
+        ]
+        names = [page["name"] for page in pages]
+        waiting = {
+            "check_prices": ["list"],
+            "build_index": names,
+            "render_site": ["build_index", "check_prices"],
+            "send_summary": ["list", "render_site"],
+        }
+        jobs = [{"name": "list", "task": "list_products", "queue": "catalogue"}, *pages]
+        jobs += [
+            {"name": task, "task": task, "queue": "catalogue", "after": after, "on_failure": "hold"}
+            for task, after in waiting.items()
+        ]
+        self.flow = stored(self.stock, jobs)["flow"]
+        work(self.stock, "catalogue", 1)
+        work(self.stock, "catalogue", 700, failing=2)
+        self.held += self._claim("catalogue", "desk-1", 8)
 
     def _history(self) -> None:
         """An hour of samples that ends with the present totals."""

@@ -14,6 +14,7 @@ from tests.faults.mutants import (
     durability,
     edges,
     endings,
+    graph,
     groups,
     hooks,
     leases,
@@ -66,6 +67,7 @@ MUTANTS = (
     *straight.MUTANTS,
     *api.MUTANTS,
     *dashboard.MUTANTS,
+    *graph.MUTANTS,
     *secrets.MUTANTS,
     *tokens.MUTANTS,
 )

@@ -5,6 +5,7 @@ import { bytes, clock, count, duration, plural } from "./format.js";
 import { progress } from "./jobs-view.js";
 import { jobOrders } from "./orders.js";
 import { link } from "./router.js";
+import { Upstream } from "./upstream.js";
 import { badge, countdown, data, empty, facts, groupLink, icon, isOutdated, isOver, longText, moment, ms, panel, queueLink, table, tagLinks, waitsFor } from "./widgets.js";
 
 /** @typedef {any} Job */
@@ -24,17 +25,19 @@ export function open(place, page) {
   /** @type {Job} */
   let job = null;
   let seen = 0;
+  const upstream = new Upstream();
   return {
     title: place.name,
     load: async () => {
       job = await call("GET", `jobs/${enc(place.name)}`);
       seen = seenAt(job);
+      await upstream.load(job);
     },
     render: () => {
       if (isOutdated(job.lease_expires_at, seen)) page.reload();
-      return render(job, page, seen);
+      return render(job, page, seen, upstream);
     },
-    touched: (events) => events.some(({ jobs }) => !job || jobs.includes(job.id)),
+    touched: (events) => events.some((event) => !job || event.jobs.includes(job.id) || upstream.has(event)),
     every: 5,
     get everyLive() {
       return job?.state === "running" || job?.waits_for ? 5 : 20; // heartbeats, progress, an erase, and the end of another job of its group are not its events
@@ -48,8 +51,9 @@ export function open(place, page) {
  * @param {Job} job
  * @param {import("./main.js").Page} page
  * @param {number} seen when the server read it, in ms of its clock
+ * @param {Upstream} upstream
  */
-function render(job, page, seen) {
+function render(job, page, seen, upstream) {
   const { paint } = page;
   const isLost = job.state === "running" && isOver(job.lease_expires_at, seen);
   const result = job.state === "completed" ? panel(`Result${job.result_bytes ? ` · ${bytes(job.result_bytes)}` : ""}`, data(job.result, `${job.id} result`, paint, "Result")) : null;
@@ -61,10 +65,11 @@ function render(job, page, seen) {
     ["dead", "cancelled"].includes(job.state) && job.last_error ? h("div", { class: "note error" }, icon(job.state), h("p", null, h("code", { class: "code" }, job.last_error.code), " ", job.last_error.message)) : null,
     isLost ? h("div", { class: "note" }, icon("warning"), h("p", null, "No heartbeat arrived before the lease ended: the worker has died, or cannot be reached. The next claim of this queue, or a tick, gives the job to another worker.")) : null,
     job.waits_for ? h("div", { class: "note" }, icon("held"), h("p", null, "It waits: ", waitsFor(job), ".")) : null,
-    job.awaits ? h("div", { class: "note" }, icon("held"), h("p", null, awaited(job))) : null,
+    job.awaits ? h("div", { class: "note" }, icon("held"), h("p", null, awaited(job, upstream.count))) : null,
     panel("Facts", about(job, seen)),
     panel("Life", waterfall(job, isLost)),
     panel("Attempts", attempts(job, page)),
+    upstream.render(),
     job.steps.length ? panel("Kept steps", steps(job)) : null,
     h("div", { class: "columns" }, panel("Payload", job.payload === null && seesPayloads() ? h("p", { class: "faint" }, "Deleted after completion.") : data(job.payload, `${job.id} payload`, paint, "Payload")), result, job.checkpoint === null ? null : panel("Checkpoint", data(job.checkpoint, `${job.id} checkpoint`, paint, "Checkpoint"))),
   ];
@@ -88,11 +93,14 @@ function waiting(job) {
   return kind === "sleep" ? `sleeps: ${what}` : "waits for its time";
 }
 
-/** @param {Job} job */
-function awaited(job) {
+/**
+ * @param {Job} job
+ * @param {number} most the jobs that it waits for, with those that have ended
+ */
+function awaited(job, most) {
   const [kind, what] = awaits(job);
   const until = job.due_at ? [" until ", moment(job.due_at, { exact: true })] : null;
-  return kind === "retry" ? ["It is held: waits for the retry of ", h("a", { href: link("jobs", what) }, h("code", null, what)), until, "."] : [`It ${waiting(job)}`, until, "."];
+  return kind === "retry" ? ["It is held: waits for the retry of ", h("a", { href: link("jobs", what) }, h("code", null, what)), until, "."] : [`It ${kind === "upstream" && Number(what) < most ? `waits for ${count(Number(what))} of ${plural(most, "job")}` : waiting(job)}`, until, "."];
 }
 
 /**
@@ -136,6 +144,7 @@ function about(job, seen) {
     ["Heartbeat", job.heartbeat_at && moment(job.heartbeat_at)],
     ["Progress", job.progress !== null && progress(job.progress)],
     ["Priority", job.priority || null],
+    ["Workflow", job.workflow && h("a", { class: "id", href: link("workflows", job.workflow, { job: job.id }), title: job.workflow }, job.workflow)],
     ["Group", groupLink(job.queue, job.group)],
     ["Cost", job.cost > 1 && count(job.cost)],
     ["Tags", job.tags.length ? tagLinks(job.tags) : null],

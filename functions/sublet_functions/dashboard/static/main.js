@@ -16,6 +16,7 @@ import * as schedulesView from "./schedules-view.js";
 import { find } from "./search.js";
 import { announce, button, dialog, empty, errorNote, field, toast } from "./widgets.js";
 import * as workersView from "./workers-view.js";
+import * as workflowView from "./workflow-view.js";
 
 /** @typedef {import("./live.js").JobEvent} JobEvent */
 /** @typedef {import("./router.js").Place} Place */
@@ -142,7 +143,7 @@ function open() {
   const place = here();
   const found = VIEWS.find(({ name }) => name === place.view);
   /** @type {ViewModule | undefined} */
-  const module = (place.name && { jobs: jobView, queues: queueView }[place.view]) || found?.module;
+  const module = (place.name && { jobs: jobView, queues: queueView, workflows: workflowView }[place.view]) || found?.module;
   const isSame = Boolean(view) && document.body.dataset.view === place.view + place.name;
   opening += 1;
   clearTimeout(rereading);

@@ -1,4 +1,4 @@
-/** Finds the place of a typed text: a job by its id, else the jobs of a queue, a tag or a task. */
+/** Finds the place of a typed text: a job or a workflow by its id, else the jobs of a queue, a tag or a task. */
 import { ApiError, call, enc } from "./api.js";
 import { link } from "./router.js";
 import { toast } from "./widgets.js";
@@ -29,7 +29,8 @@ export async function find(text) {
     const job = text.length <= 64 && (await found(() => call("GET", `jobs/${enc(text)}`)));
     if (job) return link("jobs", job.id);
     const first = (/** @type {string} */ filter) => found(() => call("GET", "jobs", { query: { [filter]: text, limit: 1 } }));
-    const [queue, jobs, tagged] = await Promise.all([found(() => call("GET", `queues/${enc(text)}`)), first("queue"), text.length <= 64 ? first("tag") : null]);
+    const [flow, queue, jobs, tagged] = await Promise.all([text.length <= 64 ? found(() => call("GET", `workflows/${enc(text)}`, { query: { limit: 1 } })) : null, found(() => call("GET", `queues/${enc(text)}`)), first("queue"), text.length <= 64 ? first("tag") : null]);
+    if (flow) return link("workflows", flow.id);
     if (queue?.jobs || queue?.revision || jobs?.jobs.length) return link("jobs", "", { queue: text });
     if (tagged?.jobs.length) return link("jobs", "", { tag: text });
     return link("jobs", "", { task: text });

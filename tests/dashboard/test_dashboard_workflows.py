@@ -1,0 +1,301 @@
+"""The page of a workflow, and the upstream jobs on the page of a job."""
+
+import re
+
+import redis
+
+from sublet.protocol import keys
+from tests.support.dashboard_flows import diamond, fan_out, stored, work
+from tests.support.dashboard_jobs import Stock
+from tests.support.dashboard_pages import columns, read
+from tests.support.http_server import serve_process
+from tests.support.processes import until
+
+pytest_plugins = ["tests.support.browser", "tests.support.http_settings"]
+
+READ, ADMIN = "a-secret-of-the-reader-01", "a-secret-of-the-boss-0123"
+TOKENS = f"ada:read:{READ} boss:admin:{ADMIN}"
+NAME = "<img/src=x/onerror=alert(1)>\u202e\x1b[31m"
+
+
+def node(page, text):
+    return page.locator(".canvas li", has_text=text)
+
+
+def states(page):
+    """The task and the state of each node of one job."""
+    nodes = page.locator("a.node").all()
+    return {one.locator("b").inner_text(): one.locator(".badge").inner_text() for one in nodes}
+
+
+def flow_of(site, made, query=""):
+    return site.stock.ask("GET", f"/workflows/{made['flow']}{query}")
+
+
+def test_the_jobs_are_drawn_from_left_to_right_and_lead_to_their_pages(visit, site):
+    made = diamond(site.stock, "drawn")
+    work(site.stock, "drawn", 1)
+    page = visit(site.url, f"/workflows/{made['flow']}")
+    assert "1 of 4 jobs has" not in page.locator("main").inner_text()
+    page.get_by_text("1 of 4 jobs have ended").wait_for()
+    assert states(page) == {"start": "completed", "left": "queued", "right": "queued", "join": "scheduled"}
+    places = [node(page, task).bounding_box()["x"] for task in ("start", "left", "right", "join")]
+    assert places[0] < places[1] == places[2] < places[3]
+    assert page.locator(".edge").count() == 4
+    assert "waits for 2 jobs" in node(page, "join").inner_text()
+    facts = page.locator(".facts").inner_text().split()
+    assert facts[:8] == ["Unfinished", "3", "Completed", "1", "Dead", "0", "Cancelled", "0"]
+    node(page, "join").get_by_role("link").click()
+    page.wait_for_url(f"**/ui/jobs/{made['join']}")
+    page.get_by_role("link", name=made["flow"]).click()
+    page.wait_for_url(f"**/ui/workflows/{made['flow']}?job={made['join']}")
+    page.wait_for_selector(".here a.node")
+    assert made["join"] in page.locator(".here").inner_text()
+
+
+def test_a_table_has_the_same_as_the_graph(visit, site):
+    made = fan_out(site.stock, "tabled", 20)
+    page = visit(site.url, f"/workflows/{made['flow']}")
+    page.get_by_text("The graph as a table").click()
+    region = "[aria-label='Jobs of the graph']"
+    names = [name.split("\n")[0] for name in columns(page, region, 0)]
+    rows = list(zip(names, columns(page, region, 1), columns(page, region, 3), strict=True))
+    assert rows == [
+        ("fetch × 20", "1", "–"),
+        ("index", "2", "20 jobs: fetch × 20"),
+        ("publish", "3", "1 job: index"),
+    ]
+    assert columns(page, region, 2) == ["20 queued", "scheduled", "scheduled"]
+
+
+def test_the_graph_follows_its_jobs(visit, site):
+    made = diamond(site.stock, "followed")
+    page = visit(site.url, f"/workflows/{made['flow']}")
+    page.wait_for_selector(".mark.live")
+    work(site.stock, "followed", 3)
+    node(page, "join").get_by_text("queued").wait_for()
+    page.get_by_text("3 of 4 jobs have ended").wait_for()
+    work(site.stock, "followed", 1, failing=1)
+    node(page, "join").get_by_text("TimeoutError").wait_for()
+    page.locator(".title .badge", has_text="ended").wait_for()
+    assert states(page)["join"] == "dead"
+
+
+def test_alike_jobs_are_one_node_that_counts_them_and_a_held_one_says_so(visit, site):
+    made = fan_out(site.stock, "folded", 200, on_failure="hold")
+    work(site.stock, "folded", 200, failing=2)
+    page = visit(site.url, f"/workflows/{made['flow']}")
+    page.wait_for_selector(".node.fold")
+    assert page.locator(".node").count() == 3
+    text = node(page, "fetch").inner_text()
+    assert re.sub(r"\s+", " ", text) == "fetch × 200 2 dead 198 completed"
+    assert "held for a retry" in node(page, "index").inner_text()
+    node(page, "fetch").get_by_role("link", name="2 dead").click()
+    page.wait_for_url(f"**/ui/jobs?workflow={made['flow']}&task=fetch&state=dead")
+    read(page)
+    page.wait_for_selector("#jobs tbody tr:nth-child(2)")
+    assert set(columns(page, "#jobs", 2)) == {"dead"}
+
+
+def asked(page, flow):
+    """The addresses of the requests for a workflow, from now on."""
+    found = []
+    page.on("request", lambda one: found.append(one.url) if f"/workflows/{flow}" in one.url else None)
+    return found
+
+
+def test_of_a_large_workflow_the_first_thousand_jobs_are_read_and_the_failed_ones(visit, site):
+    made = fan_out(site.stock, "large", 1300, on_failure="run")
+    work(site.stock, "large", 3, failing=3)
+    page = visit(site.url, "/jobs")
+    requests = asked(page, made["flow"])
+    page.goto(f"{site.url}/ui/workflows/{made['flow']}")
+    page.get_by_text(re.compile(r"1,00\d of 1,302 jobs are drawn")).wait_for()
+    assert "3 dead" in node(page, "fetch").inner_text(), "they are read first"
+    assert 5 <= len(requests) <= 8, "pages of 200, then counts"
+    page.get_by_role("button", name="Read all 1,302").click()
+    page.get_by_text("jobs are drawn").wait_for(state="detached")
+    node(page, "fetch × 1,300").wait_for()
+    node(page, "publish").wait_for()
+    before = len(requests)
+    page.wait_for_selector(".mark.live")
+    work(site.stock, "large", 40)
+    node(page, "fetch × 1,300").get_by_role("link", name="40 completed").wait_for()
+    later = requests[before:]
+    assert all("limit=1" in url and "limit=1&" not in url.replace("&cursor=", "") for url in later), (
+        "counts only"
+    )
+
+
+def test_a_page_that_is_left_reads_no_more_of_the_workflow(visit, site):
+    made = fan_out(site.stock, "left", 700)
+    page = visit(site.url, "/jobs")
+    requests = asked(page, made["flow"])
+    held = []
+    page.route("**/workflows/*cursor=*", lambda route: held.append(route))
+    page.goto(f"{site.url}/ui/workflows/{made['flow']}")
+    page.get_by_text("Reading: 200 of 702 jobs…").wait_for()
+    until(lambda: held, "the second page is asked for")
+    page.get_by_role("link", name="Queues").click()
+    read(page)
+    n = len(requests)
+    held[0].continue_()
+    page.get_by_role("link", name="Workers").click()
+    read(page)
+    assert len(requests) == n
+
+
+def test_a_workflow_is_cancelled_and_retried(visit, site):
+    made = diamond(site.stock, "ordered")
+    site.stock.ask("POST", "/jobs/claim", {"queues": ["ordered"], "worker": "mill-7", "lease": 600})
+    page = visit(site.url, f"/workflows/{made['flow']}")
+    button = page.get_by_role("button", name="Cancel", exact=True)
+    button.click()
+    box = page.get_by_role("dialog", name="Cancel this workflow?")
+    assert "4 jobs have not ended" in box.inner_text()
+    box.get_by_role("button", name="Keep as it is").click()
+    box.wait_for(state="detached")
+    assert flow_of(site, made)["unfinished"] == 4
+    button.click()
+    page.get_by_role("button", name="Cancel the workflow").click()
+    toast = page.locator("#toast")
+    toast.wait_for()
+    assert toast.inner_text().startswith("Cancel: ")
+    assert "1 asked to stop" in toast.inner_text()
+    seen = flow_of(site, made)
+    assert (seen["unfinished"], seen["cancelled"]) == (1, 3)
+    node(page, "join").get_by_text("cancelled").wait_for()
+    page.get_by_role("button", name="Retry", exact=True).click()
+    box = page.get_by_role("dialog", name="Retry this workflow?")
+    assert "0 dead and 3 cancelled jobs" in box.inner_text()
+    box.get_by_role("button", name="Retry the workflow").click()
+    page.locator("#toast", has_text="Retry: ").wait_for()
+    node(page, "join").get_by_text("scheduled").wait_for()
+    assert flow_of(site, made)["unfinished"] == 4
+    page.get_by_role("button", name="Retry", exact=True).wait_for(state="detached")
+
+
+def test_an_order_goes_on_until_no_cursor_is_left_and_says_where_it_stopped(visit, site):
+    made = diamond(site.stock, "paged")
+    page = visit(site.url, f"/workflows/{made['flow']}")
+    bodies = []
+
+    def answer(route):
+        bodies.append(route.request.post_data_json)
+        if len(bodies) == 3:
+            route.fulfill(status=409, json={"type": "urn:sublet:problem:conflict", "detail": "not now"})
+        else:
+            ordered = {"outcomes": {"cancelled": 200}, "refused": 0, "cursor": f"c{len(bodies)}"}
+            route.fulfill(json={"id": made["flow"], **ordered})
+
+    page.route("**/workflows/*/cancel", answer)
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("button", name="Cancel the workflow").click()
+    page.locator("#toast.bad", has_text="Cancel: 400 cancelled. Then it stopped: not now").wait_for()
+    assert [body["cursor"] for body in bodies] == [None, "c1", "c2"]
+
+
+def test_a_reader_sees_the_workflow_without_orders(visit, settings):
+    with serve_process(settings, tokens=TOKENS) as server:
+        made = diamond(Stock(server.url, ADMIN), "guarded")
+        page = visit(server.url, f"/workflows/{made['flow']}", token=READ)
+        node(page, "join").wait_for()
+        page.get_by_role("button", name="Copy id").wait_for()
+        page.get_by_role("link", name="Audit").wait_for(state="detached")
+        assert page.locator(".orders button").all_inner_texts() == ["Copy id"]
+        page = visit(server.url, f"/workflows/{made['flow']}", token=ADMIN)
+        page.get_by_role("button", name="Cancel", exact=True).wait_for()
+
+
+def test_a_job_says_for_how_many_it_waits_and_leads_to_them(visit, site):
+    made = diamond(site.stock, "awaited")
+    work(site.stock, "awaited", 2)
+    page = visit(site.url, f"/jobs/{made['join']}")
+    page.locator(".note").get_by_text("It waits for 1 of 2 jobs.").wait_for()
+    region = "[aria-label='Jobs that it waits for, or waited for']"
+    assert sorted(columns(page, region, 2)) == ["completed", "queued"]
+    page.wait_for_selector(".mark.live")
+    work(site.stock, "awaited", 1, failing=1)
+    page.locator(region).get_by_text("TimeoutError").wait_for()
+    page.locator(".title .badge.cancelled").wait_for()
+    page.locator(region).get_by_role("link", name="left").click()
+    page.wait_for_url(f"**/ui/jobs/{made['left']}")
+    read(page)
+    assert columns(page, region, 0)[0].startswith("start")
+
+
+def test_a_job_shows_twenty_of_many_that_it_waits_for(visit, site):
+    made = fan_out(site.stock, "many-awaited", 30)
+    page = visit(site.url, f"/jobs/{made['index']}")
+    page.get_by_text("20 of 30 are shown.").wait_for()
+    page.locator(".note").get_by_text("It waits for 30 jobs.").wait_for()
+    page = visit(site.url, f"/jobs/{made['fetch3']}")
+    page.get_by_role("link", name=made["flow"]).wait_for()
+    assert page.get_by_role("heading", name="Upstream jobs").count() == 0
+
+
+def test_a_search_finds_a_workflow_by_its_id(visit, site):
+    made = diamond(site.stock, "sought")
+    page = visit(site.url)
+    page.keyboard.press("/")
+    page.keyboard.type(made["flow"])
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/ui/workflows/{made['flow']}")
+    node(page, "start").wait_for()
+
+
+def test_one_that_is_not_stored_and_one_that_is_not_whole_say_so(visit, site):
+    page = visit(site.url, "/workflows/0-nothing")
+    assert "Not found" in page.get_by_role("alert").inner_text()
+    made = diamond(site.stock, "open")
+    page = visit(site.url, "/jobs")
+    body = flow_of(site, made) | {"state": "open"}
+    page.route(f"**/workflows/{made['flow']}?*", lambda route: route.fulfill(json=body))
+    page.goto(f"{site.url}/ui/workflows/{made['flow']}")
+    page.get_by_text("More of its jobs are being stored").wait_for()
+    page.locator(".title .badge", has_text="being stored").wait_for()
+
+
+def test_deleted_jobs_are_counted_and_not_drawn(visit, site):
+    made = diamond(site.stock, "deleted")
+    work(site.stock, "deleted", 1)
+    with redis.Redis.from_url(site.settings.redis_url) as raw:
+        raw.delete(keys.job(keys.base(site.settings.namespace), made["start"]))
+    page = visit(site.url, f"/workflows/{made['flow']}")
+    page.get_by_text("3 of 4 jobs are drawn. The others have been deleted").wait_for()
+    assert states(page).keys() == {"left", "right", "join"}
+
+
+def test_nodes_are_reached_with_the_keyboard_and_a_phone_scrolls_the_graph_alone(visit, site):
+    made = diamond(site.stock, "keyed")
+    page = visit(site.url, f"/workflows/{made['flow']}", width=360, scheme="dark")
+    node(page, "join").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.locator(".graph").evaluate("(one) => one.scrollWidth > one.clientWidth")
+    page.locator(".graph").focus()
+    for _ in range(4):
+        page.keyboard.press("Tab")
+    assert "join" in page.evaluate("document.activeElement.innerText")
+    box = node(page, "join").bounding_box()
+    assert 0 <= box["x"] <= 360, "it is scrolled into sight"
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/ui/jobs/{made['join']}")
+
+
+def test_hostile_names_are_text(visit, site):
+    made = stored(
+        site.stock,
+        [
+            {"name": "a", "task": "evil", "queue": "evil"},
+            {"name": "b", "task": "t", "queue": "evil", "after": ["a"]},
+        ],
+    )
+    with redis.Redis.from_url(site.settings.redis_url) as raw:
+        key = keys.job(keys.base(site.settings.namespace), made["a"])
+        raw.hset(key, "spec", raw.hget(key, "spec").replace(b"evil evil", f"{NAME} {NAME}".encode()))
+    for path in (f"/workflows/{made['flow']}", f"/jobs/{made['b']}"):
+        page = visit(site.url, path)
+        page.get_by_text("<img/src=x/onerror=alert(1)>").first.wait_for()
+        text = page.locator("main").inner_text()
+        assert r"\u202e\u001b[31m" in text
+        assert page.evaluate("document.scripts.length === 1 && !document.querySelector('main img')")
