@@ -57,6 +57,14 @@ MUTANTS = (
         f"{PAGE}{LARGE}",
     ),
     Mutant(
+        "events do not move the states of a large workflow",
+        f"{STATIC}workflow-view.js",
+        "if (job.state !== state) members.set(",
+        "if (false) members.set(",
+        "the page shows jobs that have run as waiting, for up to a minute",
+        f"{PAGE}{LARGE}",
+    ),
+    Mutant(
         "a page that was left reads on",
         f"{STATIC}workflow-view.js",
         " && location.href === address",
