@@ -36,6 +36,7 @@ LONG = [
     "dashboard_guards",
     "dashboard_keys",
     "dashboard_workers",
+    "dashboard_workflows",
     "dashboard_guide",
     "dashboard_pictures::test_the_script_takes_each_picture",
     "dashboard_live",
