@@ -16,7 +16,7 @@ local function upstreams_of(id, words)
       return nil, (job.state and 'WRONG_STATE ' or 'NOT_FOUND ') .. edge_words(from, id) .. from
         .. (job.state and ' is ' .. job.state or ' is neither above it nor stored')
     end
-    call('LLEN', key('downstream:', from))
+    if not linked[from] then call('LLEN', key('downstream:', from)) end
     waits = waits or (job.needs or 0) > 0
     if not known[from] then found[#found + 1], known[from], grown[from] = from, true, true end
   end
@@ -47,13 +47,13 @@ end
 
 -- Check one job before anything is written. Returns its answer, and whether the call is refused.
 local function examine_linked(workflow, is_open, id, queue, task, rules, payload, after, into)
-  local old, member, edges_left = load(id), workflow ~= '' and workflow or nil, 0
-  for _, name in ipairs({'upstream:', 'downstream:', 'broken:'}) do edges_left = edges_left + call('LLEN', key(name, id)) end
-  call('LLEN', key('downstream:/', workflow))
+  local old, member = load(id), workflow ~= '' and workflow or nil
   if linked[id] then return 'INVALID job ' .. id .. ' is given twice', true end
   if old.state and member and old.rules.workflow ~= member then return 'INVALID job ' .. id .. ' exists, and is not a member', true end
   if old.state then return 'exists ' .. id end
-  if edges_left > 0 then return 'WRONG_STATE job ' .. id .. ' was deleted, and edges of it are left: use another id', true end
+  if call('EXISTS', key('upstream:', id), key('downstream:', id), key('broken:', id)) > 0 then
+    return 'WRONG_STATE job ' .. id .. ' was deleted, and edges of it are left: use another id', true
+  end
   local from, waits = upstreams_of(id, after)
   if not from then return waits, true end
   local to, wrong = downstreams_of(id, into, waits)
@@ -89,7 +89,7 @@ local function store_linked(workflow)
   store_jobs()
   local members = {}
   for _, job in ipairs(new_jobs) do
-    if job.needs > 0 then call('HSET', job.hash, 'needs', job.needs) end
+    if job.needs > 0 then call('HSET', job.hash, 'needs', digits(job.needs)) end
     if #job.from > 0 then call('RPUSH', key('upstream:', job.id), unpack(job.from)) end
     for _, from in ipairs(job.from) do store_edge(from, job.id) end
     if job.opens then store_edge('/' .. workflow, job.id) end
@@ -113,6 +113,7 @@ local function examine_workflow(workflow, how, first)
   call('ZCARD', members)
   if not flow_state and how == 'cancel' then return nil, 'NOT_FOUND no workflow ' .. workflow end
   flow_itself = edges().upstream('/' .. workflow)
+  call('LLEN', key('downstream:/', workflow))
   if flow_state == 'open' and how ~= 'open' then edges().look(flow_itself) end
   local answers = {}
   for i = first, #ARGV, 7 do
