@@ -14,7 +14,7 @@
 --                    fence was below its own), "unsettled" (edges that are due were forgotten), "settled" (a
 --                    mark of edges that are not there), "needs <n>" (it counted other edges; these
 --                    are there), "member" (how its workflow counts it), "ended" (whether a workflow has), "steps"
---                    (their number). Only reported: "broken <field>" (no script writes it so; of a job, lease means the
+--                    (their number), "called" (the edge of a called job was lost, or that job). Only reported: "broken <field>" (no script writes it so; of a job, lease means the
 --                    fields of its lease), "foreign" (a hash of a wrong type)
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 

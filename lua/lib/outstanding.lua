@@ -76,13 +76,35 @@ local function check_member(job)
   if type(stands) ~= 'table' and tonumber(stands or nil) ~= counted_as then fix('member', 'ZADD', members, counted_as, job.id) end
 end
 
+-- A step that called a job has an edge from it. If that job is gone, a caller that waits for it is due, and calls it again.
+local function check_call(job, name, called)
+  local from, edge = load(called), job.id .. ' ' .. name
+  local _, awaited = wait_of(job)
+  if awaited ~= name or peek('LPOS', key('downstream:', called), edge) then return end
+  if from.state then
+    fix('called')
+    if only_looks then return end
+    begin_once()
+    call('RPUSH', key('downstream:', called), edge)
+    call('HSET', from.hash, 'watched', '2')
+    if not UNFINISHED[from.state] then mark_unsettled(called, stamp) end
+  elseif tonumber(call('ZSCORE', key('scheduled'), job.id) or 0) > now then
+    fix('called', 'ZADD', key('scheduled'), stamp, job.id)
+    if not only_looks then wake(job.rules.queue) end
+  end
+end
+
 -- A job counts its steps, and a suspended one names its wait.
 local function check_steps(job)
   local counted, awaits = unpack(call('HMGET', job.hash, 'steps', 'awaits'))
   if awaits and not string.match(awaits, '^%l+ %S+ %d+$') then fix('broken awaits') end
   if not counted then return end
   local fields, bytes = step_fields(job), 0
-  for i = 1, #fields, 2 do bytes = bytes + #fields[i] - 5 + #(string.match(fields[i + 1], '\n(.*)$') or '') end
+  for i = 1, #fields, 2 do
+    local name, called = string.sub(fields[i], 6), string.match(fields[i + 1], '^%d+ call\n(%S+)$')
+    bytes = bytes + #name + #(string.match(fields[i + 1], '\n(.*)$') or '')
+    if called then check_call(job, name, called) end
+  end
   local sum = digits(#fields / 2) .. ' ' .. digits(bytes)
   if counted ~= sum then fix('steps', 'HSET', job.hash, 'steps', sum) end
 end

@@ -181,6 +181,32 @@ async def test_the_number_of_steps_is_counted_again(desk):
     assert desk.job("a")["steps"] == "2 9"
 
 
+@pytest.mark.parametrize("before", [True, False])
+async def test_a_caller_whose_edge_was_lost_gets_the_end_of_the_called_job(desk, before):
+    """Repaired before, or after, that job has ended."""
+    lease, called = await calling(desk)
+    await desk.suspend(lease, "label", kind="call")
+    desk.raw.delete(keys.downstream(desk.base, called))
+    if before:
+        assert await put_right(desk, ("job", "a")) == ["called"]
+    await end_called(desk, called)
+    if not before:
+        assert await everything_fixed(desk) == ["called"]
+    await reap(desk)
+    assert desk.state("a") == "queued"
+    assert (await kept(desk))[0] == "called"
+
+
+async def test_a_caller_whose_called_job_was_lost_runs_and_calls_it_again(desk):
+    lease, called = await calling(desk)
+    await desk.suspend(lease, "label", kind="call")
+    desk.raw.delete(keys.job(desk.base, called), keys.downstream(desk.base, called))
+    assert "called" in await everything_fixed(desk)
+    await reap(desk)
+    again = await desk.call(await desk.take("a"))
+    assert (again.kind, again.value.decode(), desk.state(called)) == ("call", called, "queued")
+
+
 async def test_a_job_that_was_suspended_and_is_rescheduled_awaits_nothing(desk):
     await desk.suspend(await desk.running("a"), "nap", 60, "sleep")
     await desk.operate("promote", "a")

@@ -36,6 +36,14 @@ MUTANTS = (
         "protocol/test_repair_waits.py::test_a_job_without_edges_is_due[fakeredis]",
     ),
     Mutant(
+        "the edge of a called job is not looked for",
+        "lua/lib/outstanding.lua",
+        "    if called then check_call(job, name, called) end\n",
+        "",
+        "a caller waits for ever after a repair",
+        "protocol/test_repair_waits.py::test_a_caller_whose_called_job_was_lost_runs_and_calls_it_again[fakeredis]",
+    ),
+    Mutant(
         "a job whose upstreams are not known is started",
         "lua/lib/outstanding.lua",
         "  if length == 0 and not agrees then return fix('broken upstream') end     -- the list of its upstreams is lost\n",
