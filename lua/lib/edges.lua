@@ -4,11 +4,11 @@
 local KEEP_UPSTREAM = 604800000             -- ms for which at least a completed job is kept that others waited for: 7 days
 local function make_edges()
   local ROOM = 50                          -- edges that one call settles
-  local LIVES = {scheduled = true, queued = true, running = true}
-  local ENDED_AS = {completed = 1, dead = 2, cancelled = 3}
+  local LIVES, ENDED_AS = {scheduled = true, queued = true, running = true}, {completed = 1, dead = 2, cancelled = 3}
   local AS_JOB = {open = 'scheduled', sealed = 'completed', cancelled = 'cancelled'}
   local E, room = {LIVES = LIVES}, ROOM
-  for _, command in ipairs({'RPUSH', 'LTRIM', 'PEXPIRE', 'PERSIST', 'ZCOUNT', 'ZREM'}) do needs(command, key('job:'), '0', '0') end
+  for _, command in ipairs({'RPUSH', 'LTRIM', 'PEXPIRE', 'ZCOUNT', 'ZREM'}) do needs(command, key('job:'), '0', '0') end
+  needs('PERSIST', key('job:'))
 
   -- Read the fields of a job that waits, before the first write: `needs` are its edges that are not fulfilled, `broken` those of
   -- them whose upstream failed, `cause` is the upstream that cancelled or holds it.
