@@ -1,4 +1,4 @@
-"""What the page must not do: offer what the token may not, send the token elsewhere, act on what has changed, hide a refusal."""
+"""What the page must not do: offer what the token may not, send the token elsewhere, act on a job that has changed, hide a refusal."""
 
 import json
 import re

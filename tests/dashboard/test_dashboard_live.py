@@ -26,7 +26,7 @@ def test_a_stopped_server_greys_the_page_and_the_next_one_takes_over(visit, sett
         server.stop()
         page.wait_for_selector("main.stale")
         assert page.locator(".mark").inner_text().startswith("Stale since")
-        assert "before" in page.locator("#jobs").inner_text(), "the page shows what it last read"
+        assert "before" in page.locator("#jobs").inner_text(), "the page shows the last state"
     with serve_process(settings, SUBLET_PORT=port) as server:
         Stock(server.url).submit("after", "q")
         page.wait_for_selector(".mark.live")
@@ -253,7 +253,7 @@ def test_a_failed_read_is_repeated(visit, site):
 def test_a_hidden_page_reads_nothing(visit, site, path, last):
     page = visit(site.url, path)
     page.wait_for_selector(".mark.live")
-    for part in last:  # what it reads after its first paint
+    for part in last:  # it reads these after its first paint
         until_true(
             page, f"performance.getEntriesByType('resource').some(({{name}}) => name.includes('{part}'))"
         )
@@ -357,6 +357,6 @@ def test_a_server_without_redis_makes_the_page_stale(visit, site):
     page.route("**/queues?*", lambda route: route.fulfill(status=503, body=problem))
     page.get_by_role("navigation", name="Views").get_by_role("link", name="Queues").click()
     page.locator(".mark.stale", has_text="Stale since").wait_for()
-    page.locator("main.stale").wait_for()  # what was read last is grey
+    page.locator("main.stale").wait_for()  # the last state is grey
     page.unroute("**/queues?*")
     page.locator(".mark.live").wait_for()

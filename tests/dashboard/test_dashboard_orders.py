@@ -1,4 +1,4 @@
-"""Orders that concern many jobs or take a form: counted first, refused in words, and typed text is kept."""
+"""Orders that concern many jobs or take a form: counted first, refused in words, and the input is kept."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""Each view has what its subject needs, and its orders work, in a real browser."""
+"""Each view has the parts that its subject needs, and its orders work, in a real browser."""
 
 import re
 

@@ -45,9 +45,7 @@ class LocalWorkers:
             environment=environment(env), hear=on_line, ended=self._on_worker_end, grace=PATIENCE, keep=keep,
         )  # fmt: skip
         self._summoner = Summoner(store, {"process": self.invoker}, self.pool.is_served)
-        self.monitor = WorkerMonitor(
-            store, report, lease, lambda: {one.pid for one in self.invoker.processes}, self.summon
-        )
+        self.monitor = WorkerMonitor(store, report, lease, lambda: self.invoker.processes, self.summon)
         self._on_end, self._may_start, self._on_event = on_end, may_start, on_event
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:

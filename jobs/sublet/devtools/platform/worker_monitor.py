@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection
 from sublet.devtools.platform.reports import Reporter
 from sublet.errors import JobsError
 from sublet.model import Card, WorkerInfo
+from sublet.operations.pools import new_summons
+from sublet.scaling.invokers.process import Spawned
 from sublet.store.store import Store
 from sublet.worker import host_identity
 
@@ -19,14 +21,14 @@ FROZEN_SECONDS = 12.0
 
 
 class WorkerMonitor:
-    """Watches this machine's workers by registrations and processes. `own` returns the platform's pids, `ask` summons others."""
+    """Watches this machine's workers by registrations and processes. `own` returns the platform's, `ask` summons others."""
 
     def __init__(
         self,
         store: Store,
         report: Reporter,
         lease: float,
-        own: Callable[[], Collection[int]],
+        own: Callable[[], Collection[Spawned]],
         ask: Callable[[], None],
     ) -> None:
         self._store, self._report, self._own, self._ask = store, report, own, ask
@@ -69,24 +71,31 @@ class WorkerMonitor:
             if worker.name not in dead and host_identity.is_here(worker.about, self._me)
         )
         here = {worker.about.get("pid"): worker for worker in living}
-        for pid in self._own():
+        own = {one.pid for one in self._own()}
+        for pid in own:
             self._check_heartbeat(pid, here.get(pid))
-        self._silent = {pid: seen for pid, seen in self._silent.items() if pid in self._own()}
+        self._silent = {pid: seen for pid, seen in self._silent.items() if pid in own}
         self._checked_at = time.monotonic()
 
     async def retire(self) -> set[int]:
-        """Send SIGTERM to the workers of `own`; return their process ids. The workers are unregistered at
-        once, so that others can be summoned.
+        """Send SIGTERM to the workers of `own`; return their process ids. Others can be summoned at once: the workers
+        are unregistered, and the summonses of those that still start are answered.
         """
-        own = set(self._own())
+        own = {one.pid: one for one in self._own()}
+        starting = dict(own)
         with contextlib.suppress(JobsError):
             for worker in await self._store.workers():
                 if worker.about.get("pid") in own and host_identity.is_here(worker.about, self._me):
                     await self._store.leave(Card(worker.name, worker.life, worker.worker_id, b""))
+                    starting.pop(worker.about["pid"], None)
+            for one in starting.values():
+                card = Card(f"ended-{new_summons()}", one.summons, "", b"{}", one.pool, one.summons)
+                await self._store.enlist(card)
+                await self._store.leave(card)
         for pid in own:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-        return own
+        return set(own)
 
     def _check_heartbeat(self, pid: int, worker: WorkerInfo | None) -> None:
         passed = min(time.monotonic() - self._checked_at, 2 * CHECK_SECONDS)
