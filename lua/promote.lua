@@ -25,5 +25,5 @@ check_audit(by)
 begin()
 call('ZREM', key('scheduled'), id)
 if wait then wait.forget_needs(job) end
-place(job, 'queued', due_rank(job), 'promote')
+place(job, 'queued', due_rank(job), 'promote', 'ready_at', stamp)
 return audit(by, 'promote', id, job.rules.queue, record_order(job, 'promote', revision, 'queued'))

@@ -61,6 +61,7 @@ job.spec = job.rules.header .. payload
 call('HSET', job.hash, 'spec', job.spec)
 if waits and state ~= 'scheduled' then call('ZREM', structure, id) elseif not waits and state ~= 'queued' then leave_queue(job) end
 local answer = state == 'queued' and state or state .. ' ' .. digits(moment)
-place(job, state, state == 'queued' and new_rank() or moment, 'reschedule')
+place(job, state, state == 'queued' and new_rank() or moment, 'reschedule',
+  unpack(wanted and {'ready_at', digits(math.max(moment, now))} or {}))
 audit(by, 'reschedule', id, job.rules.queue, answer .. (priority and ' priority=' .. priority or ''))
 return record_order(job, order, revision, answer)

@@ -60,6 +60,7 @@ if how == 'anew' then forget_steps(job) end
 if not job.attempt then call('HDEL', key('job:', id), 'error') end -- an upstream's
 backlog(rules.queue, 1, size(job))
 if rules.on_failure and not waits then edges().forget_needs(job) end
-place(job, waits and 'scheduled' or 'queued', waits and edges().wait_until(job) or rank(rules.priority, next_seq(1)), 'retry')
+place(job, waits and 'scheduled' or 'queued', waits and edges().wait_until(job) or rank(rules.priority, next_seq(1)), 'retry',
+  'ready_at', stamp)
 if is_linked(job) then edges().on_change(job, place) end
 return audit(by, 'retry', id, job.rules.queue, record_order(job, order, revision, job.state))

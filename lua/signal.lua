@@ -34,7 +34,7 @@ check_audit(by)
 begin()
 if awaited == name then
   call('ZREM', key('scheduled'), id)
-  place(job, 'queued', end_wait(job, name, 'signal', value, turn), 'signal')
+  place(job, 'queued', end_wait(job, name, 'signal', value, turn), 'signal', 'ready_at', stamp)
 else
   keep_step(job, name, 'signal', value)
 end

@@ -40,6 +40,6 @@ local function settle_call(edge, from, lives, place)
   local _, awaited, turn = wait_of(job)
   if awaited ~= name then return keep_step(job, name, 'called', outcome) end
   call('ZREM', key('scheduled'), id)
-  place(job, 'queued', end_wait(job, name, 'called', outcome, turn), 'called')
+  place(job, 'queued', end_wait(job, name, 'called', outcome, turn), 'called', 'ready_at', stamp)
 end
 -- luacheck: pop

@@ -100,7 +100,7 @@ local function take_place(job, state, turn)
     elseif old.state == 'scheduled' and state ~= 'scheduled' then
       call('ZREM', key('scheduled'), job.id)
     end
-    call('HDEL', hash, 'payload', 'checkpoint', 'streak', 'tries_left', 'ended', 'token', 'error', 'op')
+    call('HDEL', hash, 'payload', 'checkpoint', 'streak', 'tries_left', 'ended', 'token', 'error', 'op', 'ready_at')
     forget_steps(old)
     local ids = {job.id}
     event(ids, state, 'replaced')

@@ -69,7 +69,7 @@ local function make_edges()
     E.forget_needs(job)
     if at > now then return place(job, 'scheduled', at, 'upstream') end
     call('ZREM', key('scheduled'), job.id)
-    place(job, 'queued', rank(rules.priority, next_seq(1)), 'upstream')
+    place(job, 'queued', rank(rules.priority, next_seq(1)), 'upstream', 'ready_at', stamp)
   end
 
   function E.cancel(job, why, place)

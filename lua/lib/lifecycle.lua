@@ -92,7 +92,7 @@ local function conclude(job, ending, state, score)
   call('ZREM', key('running'), job.id)
   add_change(job.rules.queue, 'running', -1)
   return_place(job)
-  call('HDEL', hash, 'worker', 'claimed_at', 'heartbeat_at', 'rank', 'progress', 'cancel_requested_at', 'held')
+  call('HDEL', hash, 'worker', 'claimed_at', 'heartbeat_at', 'rank', 'progress', 'cancel_requested_at', 'held', 'ready_at')
   if n - 5 > 5 then call('HDEL', hash, 'attempt:' .. n - 5) end
   if job.logged then call('HDEL', hash, 'log:' .. n - 5) end
   if ending.code ~= 'released' and ending.code ~= 'suspended' or state == 'dead' then call('HSET', hash, 'error', last_error(ending)) end

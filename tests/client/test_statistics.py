@@ -207,6 +207,20 @@ async def test_readers_know_since_when_a_rescheduled_job_is_due(desk):
     )
 
 
+@pytest.mark.parametrize("verb", ["retry", "promote", "reschedule"])
+async def test_after_an_order_the_age_of_a_job_counts_from_the_order(desk, submitted_ago, verb):
+    before = desk.now()
+    await submitted_ago("a", 4_000_000, "delay=86400000" if verb == "promote" else "")
+    if verb == "retry":
+        await desk.operate("cancel", "a")
+    rules = ["delay=0"] if verb == "reschedule" else []
+    assert await desk.operate(verb, "a", None, *rules) == "queued"
+    (since,) = await desk.run(statistics.due(desk.base, ["a"]))
+    assert before <= since <= desk.now()
+    await desk.release(await desk.take("a"))
+    assert "ready_at" not in desk.job("a")
+
+
 async def test_the_waiting_time_begins_no_earlier_than_the_submit(desk, submitted_ago, counted):
     now = desk.now()
     await submitted_ago("a", 100_000, f"at={now - 50_000}")

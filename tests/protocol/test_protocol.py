@@ -372,7 +372,9 @@ def test_the_codes_of_attempts_are_those_of_scripts_and_worker():
 
 def test_the_codes_of_events_are_those_of_the_scripts():
     shown = {word for code, *_ in table(section("Events"), "code") for word in words(code)}
-    moves = set(re.findall(r"(?:place\(.*|event\(\w+, [\w']+), '(\w+)'\)", CODE))
+    moves = set(
+        re.findall(r"(?:place\(.*|event\(\w+, [\w']+), '(\w+)'(?:\)|,\s+'ready_at'|,\s+unpack\(wanted)", CODE)
+    )
     moves |= set(re.findall(r"next_seq\(1\)\), '(\w+)', as_spec", CODE))
     assert moves <= shown
     ends = {

@@ -205,23 +205,15 @@ def due(base: str, job_ids: Sequence[str]) -> Call[list[int | None]]:
 
     def read(reply: Sequence[Any]) -> list[int | None]:
         return [
-            _due(spec, ended or b"", _moved_to(*order)) if spec else None for spec, ended, *order in reply
+            _due(spec, ended or b"", ready_at or b"") if spec else None for spec, ended, ready_at in reply
         ]
 
-    fields = ("spec", "ended", "op", "attempt", "ops")
+    fields = ("spec", "ended", "ready_at")
     return together([("HMGET", keys.job(base, job_id), *fields) for job_id in job_ids], read)
 
 
-def _moved_to(op: bytes | None, attempt: bytes | None, ops: bytes | None) -> bytes:
-    """Return to when (ms) a reschedule moved the job, unless it has changed since; else empty."""
-    verb, _, rest = (op or b"").partition(b" ")
-    seen, _, moment = rest.partition(b" scheduled ")
-    is_last = number(seen) + 1 == number(attempt) + number(ops)
-    return moment if is_last and verb.startswith(b"reschedule:") else b""
-
-
-def _due(spec: bytes, ended: bytes, moved_to: bytes) -> int | None:
-    again = moved_to or ended.partition(b" scheduled ")[2]
+def _due(spec: bytes, ended: bytes, ready_at: bytes) -> int | None:
+    again = ready_at or ended.partition(b" scheduled ")[2]
     if again.isdigit():
         return int(again)
     words = shown(spec.partition(b"\n")[0]).split(" ")

@@ -126,8 +126,8 @@ MUTANTS = (
     Mutant(
         "a cancel is kept after its attempt",
         "lua/lib/lifecycle.lua",
-        "'rank', 'progress', 'cancel_requested_at', 'held')",
-        "'rank', 'progress', 'held')",
+        "'rank', 'progress', 'cancel_requested_at', 'held', 'ready_at')",
+        "'rank', 'progress', 'held', 'ready_at')",
         "a retried job is cancelled at its first failure",
         "protocol/test_retry.py::test_a_job_cancelled_while_it_ran_is_revived_without_its_cancel[fakeredis]",
     ),
