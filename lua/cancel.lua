@@ -5,23 +5,27 @@
 -- ARGV  id           the job
 -- ARGV  revision     the one that the caller saw: attempts plus operators' verbs accepted
 -- ARGV  by           a person's name, for the audit; "" (or left out): nothing is recorded
+-- ARGV  order        the word of an order for many jobs: the same word again gets the same answer, another order
+--                    CHANGED; "" (or left out): none
 -- REPLY string       "cancelled", or "requested" if the job runs
--- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED WRONG_STATE
+-- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED WRONG_STATE INVALID
 
 local id, revision, by = ARGV[1], ARGV[2], ARGV[3]
+local order = 'cancel' .. string.gsub(ARGV[4] or '', '^.', '@%0')
 local refused_because = refused(1, 1)
 if refused_because then return refused_because end
+if string.find(order, '[^!-~]') or #order > 140 then return refusal('INVALID', 'order: use up to 128 visible ASCII characters') end
 local job = load_movable(id)
-local at_once = order_answer(job, 'cancel', revision, 'scheduled', 'queued', 'running')
+local at_once = order_answer(job, order, revision, 'scheduled', 'queued', 'running')
 if at_once then return at_once end
 check_audit(by)
 
 begin()
 if job.state == 'running' then
   call('HSET', key('job:', id), 'cancel_requested_at', stamp)
-  return audit(by, 'cancel', id, job.rules.queue, record_order(job, 'cancel', revision, 'requested'))
+  return audit(by, 'cancel', id, job.rules.queue, record_order(job, order, revision, 'requested'))
 end
 if job.state == 'queued' then leave_queue(job) else call('ZREM', key('scheduled'), id) end
 place(job, 'cancelled', kept_until(job), 'cancel')
 sum_up()
-return audit(by, 'cancel', id, job.rules.queue, record_order(job, 'cancel', revision, 'cancelled'))
+return audit(by, 'cancel', id, job.rules.queue, record_order(job, order, revision, 'cancelled'))

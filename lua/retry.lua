@@ -7,6 +7,8 @@
 -- ARGV  by           a person's name, for the audit; "" (or left out): nothing is recorded
 -- ARGV  how          "anew": forget the kept steps; "all": upstreams that failed are retried, too, so that it waits for them;
 --                    "" (or left out): go on after its steps, and do not wait for those that failed
+-- ARGV  order        the word of an order for many jobs: the same word again gets the same answer, another order
+--                    CHANGED; "" (or left out): none
 -- REPLY string       "queued"; "scheduled" if it waits for other jobs again; or, with how all, "cancelled" until one of them
 --                    is retried
 -- CODE  NO_NAMESPACE WRONG_LAYOUT NOT_FOUND CHANGED WRONG_STATE INVALID
@@ -18,7 +20,8 @@ if refused_because then return refused_because end
 if how ~= '' and how ~= 'anew' and how ~= 'all' then
   return refusal('INVALID', 'how ' .. string.sub(how, 1, 40) .. ': use anew or all, or leave it out')
 end
-local order = how == '' and 'retry' or 'retry:' .. how
+local order = (how == '' and 'retry' or 'retry:' .. how) .. string.gsub(ARGV[5] or '', '^.', '@%0')
+if string.find(order, '[^!-~]') or #order > 140 then return refusal('INVALID', 'order: use up to 128 visible ASCII characters') end
 
 -- An upstream that failed and may be retried, or was, and its edges are not restored yet; of a job that was cancelled. If none
 -- of the first 200 is one, a later one may be.

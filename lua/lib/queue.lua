@@ -164,7 +164,8 @@ end
 
 -- An operator's verb names the revision that the operator saw: attempts plus operators' verbs accepted.
 -- Returns the answer if nothing is to be done: a refusal, or the first answer when the same call is repeated;
--- nil if the verb may be carried out. A verb with arguments has them after a colon.
+-- nil if the verb may be carried out. A verb with arguments has them after a colon; one of an order for many jobs has
+-- the order after an @, so that only the order itself repeats it.
 local function order_answer(job, verb, revision, ...)
   if not job.state then
     return refusal('NOT_FOUND', 'no job ' .. tostring(job.id) .. ': it never existed, or '

@@ -8,7 +8,7 @@ import pytest
 
 from sublet import Changed, Client, Invalid, Options
 from sublet.model import Failure, State
-from sublet.operations.orders.bulk import Selection
+from sublet.operations.orders.bulk import VERBS, Selection
 from sublet.protocol import server_info
 from sublet_functions.api.dispatch import Api
 from sublet_functions.http.auth import Tokens
@@ -57,6 +57,31 @@ async def test_every_job_of_a_filter_is_ordered_once(client):
     assert len({one.id for one in outcomes}) == len(outcomes) == 450
     assert len((await client.list_jobs(state=State.DEAD, limit=100)).jobs) == 30
     assert sum(page.found for page in await pages(client, "retry", wanted)) == 0
+
+
+@pytest.mark.parametrize(
+    ("order", "answer"), [("retry", "queued"), ("cancel", "cancelled"), ("promote", "queued")]
+)
+async def test_of_two_orders_at_once_each_job_is_changed_by_one(client, order, answer):
+    await asyncio.gather(*(client.submit("t", options=Options(delay=3600)) for _ in range(60)))
+    if order == "retry":
+        await pages(client, "cancel", Selection())
+    wanted = Selection(State.CANCELLED if order == "retry" else State.SCHEDULED)
+    both = await asyncio.gather(*(pages(client, order, wanted) for _ in range(2)))
+    outcomes = [one for found in both for page in found for one in page.outcomes]
+    assert sum(page.found for found in both for page in found) == len(outcomes) > 60, "both saw jobs"
+    assert [one.answer for one in outcomes].count(answer) == 60
+    others = [one.refusal for one in outcomes if not one.answer]
+    assert {type(refusal) for refusal in others} == {Changed}
+
+
+async def test_a_page_that_is_sent_again_has_the_same_answers(client):
+    await asyncio.gather(*(client.submit("t") for _ in range(250)))
+    wanted = Selection(State.QUEUED)
+    first = await client.order_page("cancel", wanted)
+    seen = await asyncio.gather(*(client.order_page("cancel", wanted, cursor=first.cursor) for _ in range(2)))
+    outcomes = [one for page in seen for one in page.outcomes]
+    assert {one.answer for one in outcomes} == {"cancelled"}, "the cursor names the order"
 
 
 async def test_a_retry_ends_although_its_jobs_die_again_at_once(client):
@@ -232,3 +257,11 @@ async def test_over_http_each_job_has_its_outcome(client, settings):
     assert (more.status, more.problem) == (409, "changed")
     wrong = await core("POST", "/jobs/retry", {"filter": {"state": "queued"}}, token=token)
     assert (wrong.status, wrong.json()["errors"][0]["pointer"]) == (422, "#/filter/state")
+
+
+@pytest.mark.parametrize("order", ["cancel", "retry", "promote"])
+async def test_the_word_of_an_order_is_visible_text(client, order):
+    handle = await client.submit("t", options=Options(delay=3600))
+    base = client.store.operations.base_of_job(handle.id)
+    with pytest.raises(Invalid, match="order: use up to 128 visible"):
+        await client.store.run(VERBS[order](base, handle.id, 0, order="two words"))

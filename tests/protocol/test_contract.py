@@ -77,12 +77,18 @@ SAMPLES = {
         verbs.release("B", [Release(LEASE, 0.25, "REASON", "unknown_task")]),
         {"id": "ID", "token": "TOKEN", "delay": 250, "code": "unknown_task", "reason": b"REASON"},
     ),
-    "cancel": (verbs.cancel("B", "ID", 5, "WHO"), {"id": "ID", "revision": 5, "by": "WHO"}),
-    "retry": (
-        verbs.retry("B", "ID", 5, "WHO", "HOW"),
-        {"id": "ID", "revision": 5, "by": "WHO", "how": "HOW"},
+    "cancel": (
+        verbs.cancel("B", "ID", 5, "WHO", "ORDER"),
+        {"id": "ID", "revision": 5, "by": "WHO", "order": "ORDER"},
     ),
-    "promote": (verbs.promote("B", "ID", 5, "WHO"), {"id": "ID", "revision": 5, "by": "WHO"}),
+    "retry": (
+        verbs.retry("B", "ID", 5, "WHO", "HOW", "ORDER"),
+        {"id": "ID", "revision": 5, "by": "WHO", "how": "HOW", "order": "ORDER"},
+    ),
+    "promote": (
+        verbs.promote("B", "ID", 5, "WHO", "ORDER"),
+        {"id": "ID", "revision": 5, "by": "WHO", "order": "ORDER"},
+    ),
     "reschedule": (
         verbs.reschedule("B", "ID", 5, "RULES", "WHO"),
         {"id": "ID", "revision": 5, "rules": "RULES", "by": "WHO"},

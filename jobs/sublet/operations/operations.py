@@ -141,12 +141,12 @@ class Operations(SubmitOperations):
         from sublet.operations.orders import bulk
         from sublet.operations.orders.erase import erase
 
-        def give(job: JobSummary) -> Plan[tuple[str, tuple[bytes, ...]]]:
+        def give(job: JobSummary, order_id: str) -> Plan[tuple[str, tuple[bytes, ...]]]:
             base = self.base_of_job(job.id)
             if order == "erase":
                 erased = yield from erase(self.settings, base, job.id, job.revision)
                 return "erased", erased.references
-            return (yield bulk.verb(order, wanted)(base, job.id, job.revision)), ()
+            return (yield bulk.verb(order, wanted)(base, job.id, job.revision, order=order_id)), ()
 
         if wanted.queue is not None:
             self.check_queue(wanted.queue)

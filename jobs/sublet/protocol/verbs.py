@@ -288,19 +288,19 @@ def sample(base: str, queued: int | str = "", due: int | str = "") -> Call[tuple
     return script("sample").call(base, read, queued=queued, due=due)
 
 
-def cancel(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
+def cancel(base: str, job_id: str, revision: int, by: str = "", order: str = "") -> Call[str]:
     """Cancel a job. Returns `cancelled`, or `requested` if it runs: the next heartbeat informs its worker."""
-    return script("cancel").call(base, bytes.decode, id=job_id, revision=revision, by=by)
+    return script("cancel").call(base, bytes.decode, id=job_id, revision=revision, by=by, order=order)
 
 
-def retry(base: str, job_id: str, revision: int, by: str = "", how: str = "") -> Call[str]:
+def retry(base: str, job_id: str, revision: int, by: str = "", how: str = "", order: str = "") -> Call[str]:
     """Queue a dead or cancelled job with all its tries. Returns `queued`, or `scheduled` or `cancelled` if it waits."""
-    return script("retry").call(base, bytes.decode, id=job_id, revision=revision, by=by, how=how)
+    return script("retry").call(base, bytes.decode, id=job_id, revision=revision, by=by, how=how, order=order)
 
 
-def promote(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
+def promote(base: str, job_id: str, revision: int, by: str = "", order: str = "") -> Call[str]:
     """Queue a scheduled job now, unless it waits for a signal. Returns `queued`."""
-    return script("promote").call(base, bytes.decode, id=job_id, revision=revision, by=by)
+    return script("promote").call(base, bytes.decode, id=job_id, revision=revision, by=by, order=order)
 
 
 def reschedule(base: str, job_id: str, revision: int, rules: str, by: str = "") -> Call[str]:

@@ -78,8 +78,8 @@ class WorkerMonitor:
         self._checked_at = time.monotonic()
 
     async def retire(self) -> set[int]:
-        """Send SIGTERM to the workers of `own`; return their process ids. Others can be summoned at once: the workers
-        are unregistered, and the summonses of those that still start are answered.
+        """Send SIGTERM to the workers of `own`, and unregister them, so that others can be summoned; return their
+        process ids. For a worker that still starts, its summons is answered.
         """
         own = {one.pid: one for one in self._own()}
         starting = dict(own)

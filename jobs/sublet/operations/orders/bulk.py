@@ -127,8 +127,8 @@ class OrderPage(NamedTuple):
     """Erased job → references to its large payloads, which the caller deletes."""
 
 
-Order = Callable[[JobSummary], Plan[tuple[str, tuple[bytes, ...]]]]
-"""Changes one job; the result is the answer, and references to large payloads to delete."""
+Order = Callable[[JobSummary, str], Plan[tuple[str, tuple[bytes, ...]]]]
+"""Changes a job by the order of this id; returns the answer, and references to large payloads to delete."""
 
 
 class _Course(NamedTuple):
@@ -181,7 +181,7 @@ def order_page(
         words = f"{_words(so_far)}; {len(jobs):,} more found" if so_far else f"{len(jobs):,} found"
         yield from audit_log.record(*entry, words, course.order)
     give = partial(_insist, order, sections[0][0]) if wanted.workflow else order
-    outcomes, moved, references = yield from _give(give, jobs)
+    outcomes, moved, references = yield from _give(give, jobs, course.order)
     if jobs:
         so_far.update("refused" if one.refusal else one.answer for one in outcomes)
         so_far["of"] += len(outcomes)
@@ -208,27 +208,27 @@ def _causes(base: str, jobs: Sequence[JobSummary]) -> Plan[list[JobSummary]]:
     return [job for job in jobs if job.id not in others]
 
 
-def _insist(order: Order, base: str, job: JobSummary) -> Plan[tuple[str, tuple[bytes, ...]]]:
+def _insist(order: Order, base: str, job: JobSummary, order_id: str) -> Plan[tuple[str, tuple[bytes, ...]]]:
     """Change a job of a workflow at its present revision. The answer is `unchanged` if its state has changed by itself."""
     for _ in range(LOOKS):
         try:
-            return (yield from order(job))
+            return (yield from order(job, order_id))
         except WrongState:
             return "unchanged", ()
         except Changed:
             found: list[JobSummary] = yield reads.summaries(base, [job.id])
             job = found[0] if found else job
-    return (yield from order(job))
+    return (yield from order(job, order_id))
 
 
 def _give(
-    order: Order, jobs: Sequence[JobSummary]
+    order: Order, jobs: Sequence[JobSummary], order_id: str
 ) -> Plan[tuple[list[OrderOutcome], list[JobSummary], dict[str, tuple[bytes, ...]]]]:
     """Returns the outcomes, the jobs that left their state, and references of erased ones."""
     outcomes, moved, references = list[OrderOutcome](), list[JobSummary](), dict[str, tuple[bytes, ...]]()
     for job in jobs:
         try:
-            answer, left = yield from order(job)
+            answer, left = yield from order(job, order_id)
         except Refused as error:
             outcomes.append(OrderOutcome(job.id, job.revision, "", error))
             continue
@@ -279,14 +279,14 @@ def _closed_up(cursor: str, moved: Sequence[JobSummary]) -> str:
     return f"{place}/{max(0, int(offset) - left)}"
 
 
-def verb(order: str, wanted: Selection) -> Callable[[str, str, int], Call[str]]:
-    """Return the call of an order for one job: partition, id and revision."""
+def verb(order: str, wanted: Selection) -> Callable[..., Call[str]]:
+    """Return the call of an order for one job."""
     if order == "retry" and wanted.workflow is not None:
         return partial(verbs.retry, how="all")
     return VERBS[order]
 
 
-VERBS: dict[str, Callable[[str, str, int], Call[str]]] = {
+VERBS: dict[str, Callable[..., Call[str]]] = {
     "retry": verbs.retry,
     "cancel": verbs.cancel,
     "promote": verbs.promote,
