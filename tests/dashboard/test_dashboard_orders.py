@@ -306,3 +306,22 @@ def test_a_refused_configuration_keeps_its_form_and_what_was_typed(visit, site):
     box.wait_for(state="detached")
     found = site.stock.ask("GET", "/queues/settled")
     assert (found["limits"], found["on_dead"]) == ({"jobs": 9}, "report_death")
+
+
+def test_arguments_that_the_server_knows_are_wrong_are_not_submitted_again(visit, site):
+    schema = {"type": "object", "properties": {"order": {"type": "integer"}}, "required": ["order"]}
+    site.stock.ask("PUT", "/tasks", {"tasks": [{"name": "typed_task", "arguments": schema}]})
+    job = site.stock.dead("typed_task", "typed", "Boom", "words", payload={"order": 1})
+    page = visit(site.url, f"/jobs/{job}")
+    page.get_by_role("button", name="Edit and submit again").click()
+    box = page.get_by_role("dialog")
+    box.locator("[name=payload]").fill('{"order": "one"}')
+    box.get_by_role("button", name="Submit").click()
+    field = box.locator("label", has=page.locator("[name=payload]"))
+    field.get_by_role("alert").get_by_text("use integer, not string").wait_for()
+    assert box.locator("[name=payload]").input_value() == '{"order": "one"}'
+    box.locator("[name=payload]").fill('{"order": 2}')
+    box.get_by_role("button", name="Submit").click()
+    page.get_by_text("Submitted.").wait_for()
+    jobs = site.stock.ask("GET", "/jobs?queue=typed")["jobs"]
+    assert sorted(one["payload"]["order"] for one in jobs) == [1, 2]

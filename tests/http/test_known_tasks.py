@@ -234,6 +234,15 @@ async def test_a_server_without_an_app_warns_by_default(store, published):
     assert ["warning" in item for item in answer.json()["jobs"]] == [False, True]
 
 
+async def test_a_strict_request_is_refused_where_others_are_warned(store, published):
+    asked = of_catalogue(store)
+    body = {"task": "resize", "payload": {"path": 1, "width": 0}}
+    answer = await asked("POST", "/jobs", body, token=SUBMIT, prefer="handling=strict")
+    assert (answer.status, pointers(answer)) == (422, ["#/payload/path", "#/payload/width"])
+    unknown = await asked("POST", "/jobs", {"task": "resise"}, token=SUBMIT, prefer="handling=strict")
+    assert unknown.status == 201, "workers in other languages need not publish their tasks"
+
+
 async def test_an_empty_catalogue_refuses_and_warns_of_nothing(store):
     for policy in ("refuse", "warn"):
         _, answer = await submitted(of_catalogue(store, policy), store, task="anything")

@@ -56,6 +56,8 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
     The body may also be a CloudEvent, answered with 202: its data is the job. With the query parameter
     `task`, it becomes a job of that task, with the payload `{"event": …}`: the whole event in structured
     form. An event that is delivered twice makes one job.
+
+    `Prefer: handling=strict` refuses arguments of which the server would only warn.
     """
     body, key, event_id = call.body, idempotency_key(call), None
     if isinstance(body, Event):
@@ -255,7 +257,8 @@ def _check_task(
     if task is not None:
         text = f"task {job.task}: {'.'.join(map(str, path))}: {text}"
     text += f", and {len(found) - 1} more" if len(found) > 1 else ""
-    if known.policy == "warn":
+    is_strict = task is not None and "handling=strict" in call.request.headers.get("prefer", "")
+    if known.policy == "warn" and not is_strict:
         return text
     errors = [invalid_value(each.message, *where, *each.path) for each in found[:ERRORS_SHOWN]]
     raise Problem(slug, text, errors=errors)

@@ -140,7 +140,7 @@ async function resubmit(job) {
   const note = job.payload === null ? "The payload was deleted after completion: write it again." : "A new job is submitted; this one stays as it is.";
   const give = async (/** @type {FormData} */ data) => {
     const body = { ...bodyOf(job), payload: payloadOf(data.get("payload")), queue: String(data.get("queue")), priority: Number(data.get("priority")), max_attempts: Number(data.get("max_attempts")), delay: Number(data.get("delay")) };
-    return call("POST", "jobs", { body });
+    return call("POST", "jobs", { body, headers: { Prefer: "handling=strict" } });
   };
   const answer = await form("Submit again", "Submit", give, h("p", null, note),
     field("Payload", "payload", { rows: 10, text: pretty(job.payload ?? {}), autofocus: true }, `Arguments of ${job.task}, as a JSON object`),
