@@ -255,9 +255,7 @@ class Attempt(Frozen):
     claimed_at: Timestamp
     ended_at: Timestamp
     code: str
-    """How it ended: `completed`, a failure's code (an exception's name, timed_out, crashed, lease_expired, …),
-    cancelled, released, suspended or unknown_task.
-    """
+    """How it ended: `completed`, `cancelled`, `released`, `suspended`, or a failure's code (timed_out, an exception's name, …)."""
     message: str = ""
     detail: str = ""
     log: tuple[str, ...] = ()
@@ -311,9 +309,11 @@ class JobSummary(Frozen):
     after: str | None = None
     """Id of the running job with the same key, for whose end this job waits; else None."""
     waits_for: str | None = None
-    """What holds a queued job back: a limit, or a pause of its queue; None if it only waits for its turn or a worker."""
+    """What holds a queued job back: a limit, or a pause of its queue; None if it waits for its turn."""
+    awaits: str | None = None
+    """What it waits for: `signal NAME`, `sleep NAME`, `call NAME`, `upstream N` (jobs that run first), `retry ID` of the job that holds it."""
     run_at: Timestamp | None = None
-    """The moment for which a schedule, `run_at`, a debounce or the last reschedule planned the job; None: none did."""
+    """The moment for which a schedule, `run_at`, a debounce or the last reschedule planned the job."""
     cancel_requested_at: Timestamp | None = None
     last_error: LastError | None = None
     """The job's last error; None if it had none, or is completed."""
@@ -336,8 +336,6 @@ class KeptStep(Frozen):
 class Job(JobSummary):
     """A job with all that Redis keeps of it, but the values of its steps."""
 
-    awaits: str | None = None
-    """What it waits for: `signal NAME`, `sleep NAME`, `call NAME`, `upstream N` (jobs that run first), `retry ID` of the job that holds it."""
     steps: tuple[KeptStep, ...] = ()
     """The job's kept steps, oldest first. Completion deletes them."""
     checkpoint: Any = None
@@ -364,6 +362,8 @@ class Queue(Frozen):
     paused_at: Timestamp | None = None
     revision: int = 0
     """The queue's version number, which grows with each operator's command on it."""
+    exists: bool = True
+    """Whether it ever had a job or a setting."""
 
 
 class WorkerInfo(Frozen):

@@ -14,6 +14,7 @@ from tests.support.http_server import serve_process
 pytest_plugins = ["tests.support.browser", "tests.support.http_settings"]
 
 READ, ADMIN = "a-secret-of-the-reader-01", "a-secret-of-the-boss-0123"
+SUBMIT = "a-secret-of-the-script-01"
 TOKENS = f"ada:read:{READ} boss:admin:{ADMIN}"
 
 
@@ -342,7 +343,7 @@ def test_a_view_that_the_token_may_not_see_says_so_with_the_servers_words(visit,
     with serve_process(settings, tokens=TOKENS) as server:
         page = visit(server.url, "/audit", token=READ, ready=False)
         alert = page.get_by_role("alert")
-        alert.get_by_text("Not allowed").wait_for()
+        alert.get_by_text("This token may not read this page.").wait_for()
         assert "use one with role admin" in alert.inner_text()
         assert page.locator("main table").count() == 0
         page.goto(f"{server.url}/ui/queues")
@@ -360,3 +361,33 @@ def test_a_server_without_redis_makes_the_page_stale(visit, site):
     page.locator("main.stale").wait_for()  # the last state is grey
     page.unroute("**/queues?*")
     page.locator(".mark.live").wait_for()
+
+
+def test_a_token_that_may_only_submit_gets_one_message(visit, settings):
+    with serve_process(settings, tokens=f"{TOKENS} ci:submit:{SUBMIT}") as server:
+        page = visit(server.url, token=SUBMIT, ready=False)
+        page.get_by_role("alert").get_by_text("This token may not read this page.").wait_for()
+        assert "use one with role admin or metrics or read" in page.get_by_role("alert").inner_text()
+        assert page.locator("#views a, .mark, .note").count() == 0
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.wait_for_timeout(6000)  # a failed read is repeated after 5 s
+        assert asked == []
+        page.get_by_role("button", name="Use another token").click()
+        page.locator("[name=token]").fill(READ)
+        page.keyboard.press("Enter")
+        page.get_by_role("link", name="Jobs", exact=True).wait_for()
+        page.wait_for_selector(".mark.live")
+
+
+def test_a_token_limited_to_queues_reads_that_workers_are_hidden(visit, settings):
+    with serve_process(settings, tokens=f"{TOKENS} shop:read@mail:{SUBMIT}") as server:
+        stock = Stock(server.url, ADMIN)
+        stock.ask("PUT", "/workers/mill", {"life": "1", "about": {}})
+        stock.ask("GET", "/tick")
+        page = visit(server.url, token=SUBMIT)
+        health = page.locator(".health")
+        health.get_by_text("by a hidden worker or tick").wait_for()
+        health.get_by_text("hidden from a token that is limited to queues").wait_for()
+        page.goto(f"{server.url}/ui/workers")
+        page.get_by_text("Workers of this token only").wait_for()

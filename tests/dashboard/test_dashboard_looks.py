@@ -278,3 +278,53 @@ def test_a_repaint_keeps_the_focus_and_the_typed_text(visit, site):
     queue.type("repainted")
     queue.press("Enter")
     page.wait_for_url("**/ui/jobs?queue=repainted")
+
+
+LONG = "a-long-name.of-a-tenant:" + "x" * 90
+
+
+@pytest.fixture(scope="module")
+def long_names(site):
+    """Everything with a name of nearly as many characters as may be."""
+    stock = site.stock
+    stock.submit(LONG, LONG, tags=["tenant:" + "x" * 50])
+    stock.ask("PATCH", f"/queues/{LONG}", {"paused": True, "limits": {"group_concurrency": 1}})
+    stock.ask("PUT", f"/queues/{LONG}/groups/{LONG}", {"concurrency": 2})
+    stock.ask("PUT", f"/workers/{LONG}", {"life": "1", "about": {"host": LONG, "queues": [LONG]}})
+    stock.ask("PUT", f"/pools/{LONG}", {"queues": [LONG]})
+    stock.ask("PUT", "/schedules/" + "x" * 40, {"task": LONG[:60], "every": 3600, "queue": LONG[:60]})
+    return stock.dead(LONG, f"{LONG}-", LONG, LONG)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/jobs",
+        "/jobs/DEAD",
+        "/failures",
+        "/queues",
+        f"/queues/{LONG}",
+        "/schedules",
+        "/workers",
+        "/audit",
+    ],
+)
+def test_long_names_do_not_make_the_page_scroll_sideways(visit, site, long_names, path, width):
+    page = visit(site.url, path.replace("DEAD", long_names), width=width)
+    page.get_by_text(LONG[:20]).or_(page.get_by_text("x" * 20)).first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    outside = page.eval_on_selector_all(
+        "main *, #top *",
+        """(all, width) => all.filter((one) => !one.closest('.scroll, .tabs, #views, .hidden, caption, svg, pre, details:not([open])')
+          && one.getBoundingClientRect().right > width + 1).map((one) => one.outerHTML.slice(0, 90))""",
+        width,
+    )
+    assert outside == []
+    hidden = page.eval_on_selector_all(
+        "main .scroll :is(.clamp, .name, .cut, .tag)",
+        """(all) => all.filter((one) => !one.closest('[title]') && !one.querySelector('[title]')
+          && (one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight + 2)).map((one) => one.outerHTML.slice(0, 120))""",
+    )
+    assert hidden == [], "a name that is cut has its title"

@@ -351,3 +351,20 @@ def test_the_search_finds_jobs_queues_and_tasks(visit, site, text, place):
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/ui{place.replace('ID', job)}")
     read(page)
+
+
+def test_a_queue_that_never_existed_is_called_so(visit, site):
+    page = visit(site.url, "/queues/mial")
+    page.get_by_text("There is no queue of this name.").wait_for()
+    assert page.locator("main .facts").count() == 0
+    page.get_by_role("link", name="All queues").click()
+    page.wait_for_url("**/ui/queues")
+
+
+def test_the_overview_counts_attempts_that_have_ended(visit, site):
+    site.stock.held("t", "runs-only")
+    page = visit(site.url)
+    region = page.locator("[aria-label='Times by queue']")
+    region.locator("tr[data-key=runs-only]").wait_for()
+    assert region.locator("thead th").all_inner_texts()[1] == "Ended attempts"
+    assert region.locator("tr[data-key=runs-only] td").first.inner_text() == "0"

@@ -85,3 +85,29 @@ def test_jobs_of_a_workflow_say_what_they_wait_for_and_why_they_were_cancelled(v
     page.wait_for_selector("main .title .badge.dead")
     page = visit(site.url, f"/jobs/{cancelled.id}")
     assert page.locator(".note.error").inner_text().split() == ["upstream", "job", first.id, "is", "dead"]
+
+
+def test_a_list_says_what_each_scheduled_job_waits_for(visit, site):
+    signal, sleep = suspended(site, "signal", "listed", None), suspended(site, "sleep", "rest", 3600)
+    with SyncClient(site.settings) as client, client.workflow() as flow:
+        first = flow.add(part.job(1))
+        both = flow.add(part.job(2), after=[first, flow.add(part.job(3))], on_failure="hold")
+        held = flow.add(part.job(4), after=first, on_failure="hold")
+    site.stock.ask("PATCH", "/queues/parts", {"paused": False})
+    while True:
+        claimed = site.stock.ask("POST", "/jobs/claim", {"queues": ["parts"], "worker": "w", "n": 1})["jobs"]
+        if claimed[0]["id"] == first.id:
+            break
+        site.stock.settle(claimed[0], "complete", result=1)
+    site.stock.settle(claimed[0], "fail", code="Boom", message="words", again=False)
+    page = visit(site.url, "/jobs?state=scheduled")
+    for job, words in (
+        (signal, "waits for signal listed"),
+        (sleep, "sleeps: rest"),
+        (both.id, "held: waits for a retry"),
+        (held.id, "held: waits for a retry"),
+    ):
+        page.locator(f"tr[data-key='{job}']").get_by_text(words, exact=True).wait_for()
+    row = page.locator(f"tr[data-key='{held.id}']")
+    row.get_by_role("link", name="held: waits for a retry").click()
+    page.wait_for_url(f"**/ui/jobs/{first.id}")

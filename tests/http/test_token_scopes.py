@@ -244,6 +244,16 @@ async def test_lists_and_events_have_what_is_within_the_queues_and_no_more(core)
     assert (await core("GET", "/jobs?queue=a", token=OUT)).problem == "forbidden"
 
 
+async def test_the_workers_of_others_are_hidden_in_lists_and_in_numbers(core):
+    await core("PUT", "/workers/mill", {"life": "1", "about": {}}, token=BOSS)
+    await core("GET", "/tick", token=BOSS)
+    whole = (await core("GET", "/stats", token=BOSS)).json()
+    assert (whole["workers"], whole["maintenance_by"]) == (1, "http:boss")
+    found = (await core("GET", "/stats", token=OUT)).json()
+    assert (found["workers"], found["maintenance_by"]) == (None, None)
+    assert (await core("GET", "/workers", token=OUT)).json()["workers"] == []
+
+
 async def test_a_stream_of_events_has_those_of_the_tokens_queues(settings, core, api):
     for queue in ("a", "elsewhere"):
         job = (await core("POST", "/jobs", {"task": "t", "queue": queue}, token=BOSS)).json()["id"]

@@ -33,9 +33,9 @@ async def stats(call: Call[Empty, StatsQuery]) -> Response:
     call.principal.check(*names)
     names, left_out = (names, 0) if names else await names_within(call.store, scope)
     found = await read_statistics(call.store, names)
-    return json_response(
-        stats_of(replace(found, left_out=left_out, maintenance_by=None), whole=False), reads=found.reads
-    )
+    sums = stats_of(replace(found, left_out=left_out), whole=False)
+    hidden = {"workers": None, "maintenance_by": None}
+    return json_response(sums.model_copy(update=hidden), reads=found.reads)
 
 
 def stats_of(found: NamespaceStatistics, whole: bool) -> Stats:

@@ -300,14 +300,14 @@ class Stats(ResponseModel):
     )
     unserved_queues: int = Field(description="Number of these queues.")
     unserved_example: str | None = Field(description="The one with most jobs.")
-    workers: int = Field(
-        description="Workers with a heartbeat in the last minute, whatever queues they serve."
+    workers: int | None = Field(
+        description="Workers with a heartbeat in the last minute, whatever queues they serve. Null for a token that is limited to queues."
     )
     maintenance_age_seconds: float | None = Field(
         description="Seconds since the last maintenance; null before the first."
     )
     maintenance_by: str | None = Field(
-        description="Which worker or tick did the last maintenance; null before the first."
+        description="Which worker or tick did the last maintenance; null before the first, and for a token that is limited to queues."
     )
     queues_left_out: int = Field(
         description="Queues missing in queued, ready, backlog and the oldest: only the thousand busiest are read."

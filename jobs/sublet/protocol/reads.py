@@ -117,7 +117,6 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
     common = _common(job_id, fields, lease_end, due, len(result) if result else 0)
     return Job(
         **common,
-        awaits=awaited(fields) if common["state"] is State.SCHEDULED else None,
         steps=tuple(sorted(_steps(fields), key=lambda step: step.kept_at)),
         checkpoint=json_of(fields.get("checkpoint")),
         log=_log(fields, common["attempt"]) if fields["state"] == b"running" else (),
@@ -176,6 +175,7 @@ def _common(
         "progress": json_of(fields.get("progress")),
         "replaced": int(replaced),
         "replaced_at": moment(replaced_at or None),
+        "awaits": _awaits(fields) if state is State.SCHEDULED else None,
         "run_at": moment(rules.get("at")),
         "cancel_requested_at": moment(fields.get("cancel_requested_at")),
         "last_error": _last_error(fields.get("error")),
@@ -229,7 +229,7 @@ def attempt_from(number: int, text: str, log: tuple[str, ...] = ()) -> Attempt:
 
 SUMMARY = (
     "state", "spec", "attempt", "ops", "tries_left", "worker", "claimed_at", "heartbeat_at", "finished_at", "progress",
-    "cancel_requested_at", "error",
+    "cancel_requested_at", "error", "awaits", "cause", "needs",
 )  # fmt: skip
 
 
@@ -297,9 +297,7 @@ def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
             (max(0, number(backlog[i])), max(0, number(backlog[i + 1]))) for i in range(0, len(backlog), 2)
         ]
         return [
-            Queue(
-                name=name, queued=sum(map(int, pair)), jobs=size[0], bytes=size[1], **_settings(text or b"")
-            )
+            Queue(name=name, queued=sum(map(int, pair)), jobs=size[0], bytes=size[1], **_settings(text))
             for name, text, size, *pair in zip(
                 names, settings, sizes, lengths[::2], lengths[1::2], strict=True
             )
@@ -312,7 +310,8 @@ def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
     return together([*commands, *(("ZCARD", key) for name in names for key in keys.queued(base, name))], read)
 
 
-def _settings(text: bytes) -> dict[str, Any]:
+def _settings(stored: bytes | None) -> dict[str, Any]:
+    text = stored or b""
     revision, values = (
         _REVISION.match(text),
         dict[str, int | float]((name.decode(), int(value)) for name, value in _LIMIT.findall(text)),
@@ -327,6 +326,7 @@ def _settings(text: bytes) -> dict[str, Any]:
         "paused_at": paused_at,
         "limits": values,
         "on_dead": shown(on_dead[1]) if on_dead else None,
+        "exists": stored is not None,
     }
 
 

@@ -123,7 +123,7 @@ export const seenAt = (answer) => readAt(answer) + skew;
  * Send a request, and return the parsed body; with `text`, an object with the body as `text`. Asks for a token after a 401. Throws ApiError.
  * @param {string} method
  * @param {string} path
- * @param {{query?: Record<string, any>, body?: unknown, text?: boolean, signal?: AbortSignal}} [how]
+ * @param {{query?: Record<string, any>, body?: unknown, text?: boolean, signal?: AbortSignal, headers?: Record<string, string>}} [how]
  * @returns {Promise<any>}
  */
 export async function call(method, path, how = {}) {
@@ -135,7 +135,7 @@ export async function call(method, path, how = {}) {
     if (method === "GET") init.headers = { "Sublet-Shared": allowance(path) };
     if (how.body !== undefined) {
       init.body = JSON.stringify(how.body);
-      init.headers = { "Content-Type": "application/json" };
+      init.headers = { "Content-Type": "application/json", ...how.headers };
     }
     const response = await request(url, init).finally(() => method === "GET" || changed());
     if (response.status === 401) {
@@ -160,6 +160,12 @@ let description = null;
 /** Roles of the token; null where the server does not tell. @type {string[] | null} */
 let roles = [];
 let isShownPayloads = true;
+let isWithinQueues = false;
+/** Whether `roles` are those of the token. */
+let isDescribed = false;
+
+/** Whether the token is limited to some queues: what belongs to none of them is hidden from it. */
+export const isLimited = () => isWithinQueues;
 
 /** Whether the token sees payloads, results and checkpoints: they are null for others. */
 export const seesPayloads = () => isShownPayloads;
@@ -170,7 +176,9 @@ async function readDescription() {
   const identity = isTold ? await call("GET", "whoami").catch(() => null) : null;
   roles = identity?.roles ?? null;
   isShownPayloads = identity?.payloads ?? true;
+  isWithinQueues = Boolean(identity?.queues);
   description = found;
+  isDescribed = Boolean(found);
   if (!found) described = null;
 }
 
@@ -181,6 +189,7 @@ export const whenDescribed = () => (described ??= readDescription());
 export function describe() {
   described = null;
   roles = [];
+  isDescribed = false;
   return whenDescribed();
 }
 
@@ -196,6 +205,13 @@ export function can(method, path) {
   const operation = description?.paths?.[path]?.[method.toLowerCase()];
   return Boolean(operation) && isAllowed(operation.security ?? []);
 }
+
+/**
+ * Whether the token may certainly not use a route; false until its description is read.
+ * @param {string} method
+ * @param {string} path
+ */
+export const lacks = (method, path) => isDescribed && !can(method, path);
 
 /**
  * Names of the query parameters of a route.

@@ -1,12 +1,12 @@
 /** One job: its life as a waterfall, each attempt, and its data. */
 import { call, enc, now, seenAt, seesPayloads } from "./api.js";
 import { h } from "./dom.js";
-import { bytes, clock, count, duration, plural } from "./format.js";
+import { bytes, clock, count, duration } from "./format.js";
 import { progress } from "./jobs-view.js";
 import { jobOrders } from "./orders.js";
 import { link } from "./router.js";
 import { Upstream } from "./upstream.js";
-import { badge, countdown, data, empty, facts, groupLink, icon, isOutdated, isOver, longText, moment, ms, panel, queueLink, table, tagLinks, waitsFor } from "./widgets.js";
+import { awaits, badge, countdown, data, empty, facts, groupLink, icon, isOutdated, isOver, longText, moment, ms, panel, queueLink, table, tagLinks, waiting, waitsFor } from "./widgets.js";
 
 /** @typedef {any} Job */
 /** @typedef {{name: string, kind: string, from: number, to: number, worker: string, note: string}} Span */
@@ -73,24 +73,6 @@ function render(job, page, seen, upstream) {
     job.steps.length ? panel("Kept steps", steps(job)) : null,
     h("div", { class: "columns" }, panel("Payload", job.payload === null && seesPayloads() ? h("p", { class: "faint" }, "Deleted after completion.") : data(job.payload, `${job.id} payload`, paint, "Payload")), result, job.checkpoint === null ? null : panel("Checkpoint", data(job.checkpoint, `${job.id} checkpoint`, paint, "Checkpoint"))),
   ];
-}
-
-/**
- * The kind and the name or number of what a scheduled job waits for: `signal NAME`, `sleep NAME`, `upstream N` or `retry ID`.
- * @param {Job} job
- */
-const awaits = (job) => /** @type {[string, string]} */ ((job.awaits ?? "").split(" ", 2));
-
-/**
- * What a scheduled job waits for, in words.
- * @param {Job} job
- */
-function waiting(job) {
-  const [kind, what] = awaits(job);
-  if (kind === "signal") return `waits for signal ${what}`;
-  if (kind === "upstream") return `waits for ${plural(Number(what), "job")}`;
-  if (kind === "retry") return "held: waits for a retry";
-  return kind === "sleep" ? `sleeps: ${what}` : "waits for its time";
 }
 
 /**

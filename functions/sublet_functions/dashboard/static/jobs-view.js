@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { filters, isFiltered, moved } from "./filters.js";
 import { count, duration, plural } from "./format.js";
 import { link } from "./router.js";
-import { badge, button, countdown, empty, errorNote, groupLink, icon, isOutdated, moment, ms, queueLink, table, tagLinks, waitsFor } from "./widgets.js";
+import { awaits, badge, button, countdown, empty, errorNote, groupLink, icon, isOutdated, moment, ms, queueLink, table, tagLinks, waiting, waitsFor } from "./widgets.js";
 
 /** @typedef {import("./dom.js").Child} Child */
 /** @typedef {any} Job */
@@ -199,7 +199,7 @@ function rows(jobs, query, seen) {
   const state = states.length > 1 ? "" : (states[0] ?? "");
   const when = { scheduled: "Due", queued: "Waiting since", running: "Lease" }[state] ?? (state ? "Ended" : "When");
   const hasWorkers = query.has("worker") || !states.length || states.includes("running");
-  const columns = ["Job", "Queue", "State", { label: "Tries", class: "number" }, when, ...(hasWorkers ? ["Worker"] : []), state === "queued" ? "Waits for, or last error" : "Last error or progress"];
+  const columns = ["Job", "Queue", "State", { label: "Tries", class: "number" }, when, ...(hasWorkers ? ["Worker"] : []), ["queued", "scheduled"].includes(state) ? "Waits for, or last error" : state ? "Last error or progress" : "Waits for, error or progress"];
   return table("Jobs", columns, jobs.map((job) => row(job, query, seen, hasWorkers)), { id: "jobs" });
 }
 
@@ -249,9 +249,20 @@ function whenOf(job, seen) {
 function noteOf(job, query) {
   if (job.state === "running" && job.progress !== null) return progress(job.progress);
   if (job.state === "queued" && job.waits_for && !job.left) return waitsFor(job);
+  if (job.state === "scheduled" && (job.awaits || job.after) && !job.left) return waitOf(job);
   if (job.last_error) return h("span", { title: job.last_error.message }, h("a", { href: moved(query, { code: job.last_error.code }), title: `Jobs with the error code ${job.last_error.code}` }, h("code", { class: "code" }, job.last_error.code)), " ", job.last_error.message);
   if (job.state === "running") return h("span", { class: "faint" }, `for ${duration((now() - ms(job.claimed_at)) / 1000)}`);
   return h("span", { class: "faint" }, "–");
+}
+
+/**
+ * What a scheduled job waits for, and the job that it is, if it is one.
+ * @param {Job} job
+ */
+function waitOf(job) {
+  const [, other] = job.awaits?.startsWith("retry ") ? awaits(job) : ["", job.awaits ? "" : job.after];
+  const text = waiting(job);
+  return h("span", { title: other ? `${text}: ${other}` : text }, other ? h("a", { href: link("jobs", other) }, text) : text);
 }
 
 /** @param {any} value a fraction, or an object with one; any other JSON is text */

@@ -1,5 +1,5 @@
 /** Follows the event stream; where it is not available, asks at intervals. */
-import { ApiError, hooks, problemOf, request, urlOf } from "./api.js";
+import { ApiError, hooks, lacks, problemOf, request, urlOf } from "./api.js";
 import { COSTLY, SOON, calmed, changed, heard, isExact } from "./sharing.js";
 
 /** @typedef {{id: string, jobs: string[], state: string, code: string}} JobEvent */
@@ -65,7 +65,7 @@ export class Live {
   async run() {
     let wait = RETRY_FIRST;
     for (;;) {
-      if (document.hidden) {
+      if (document.hidden || lacks("GET", "/events")) {
         await new Promise((done) => (this.wake = () => done(undefined)));
         continue;
       }

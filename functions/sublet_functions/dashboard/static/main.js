@@ -1,5 +1,5 @@
 /** The page: the current view, when it is read again, and when it is painted. */
-import { ApiError, can, describe, hooks, token } from "./api.js";
+import { ApiError, can, describe, hooks, lacks, token } from "./api.js";
 import * as auditView from "./audit-view.js";
 import { h, morph } from "./dom.js";
 import { clock } from "./format.js";
@@ -34,14 +34,14 @@ import * as workflowView from "./workflow-view.js";
  */
 /** @typedef {{open: (place: Place, page: Page) => View}} ViewModule */
 
-/** `route`: only tokens that may GET it have the view in their menu. @type {{name: string, label: string, key: string, module: ViewModule, route?: string}[]} */
+/** `route`: only tokens that may GET it have the view in their menu. @type {{name: string, label: string, key: string, module: ViewModule, route: string}[]} */
 const VIEWS = [
-  { name: "", label: "Overview", key: "o", module: overviewView },
-  { name: "jobs", label: "Jobs", key: "j", module: jobsView },
-  { name: "failures", label: "Failures", key: "f", module: failuresView },
-  { name: "queues", label: "Queues", key: "q", module: queuesView },
-  { name: "schedules", label: "Schedules", key: "s", module: schedulesView },
-  { name: "workers", label: "Workers", key: "w", module: workersView },
+  { name: "", label: "Overview", key: "o", module: overviewView, route: "/stats" },
+  { name: "jobs", label: "Jobs", key: "j", module: jobsView, route: "/jobs" },
+  { name: "failures", label: "Failures", key: "f", module: failuresView, route: "/jobs" },
+  { name: "queues", label: "Queues", key: "q", module: queuesView, route: "/queues" },
+  { name: "schedules", label: "Schedules", key: "s", module: schedulesView, route: "/schedules" },
+  { name: "workers", label: "Workers", key: "w", module: workersView, route: "/workers" },
   { name: "audit", label: "Audit", key: "a", module: auditView, route: "/audit" },
 ];
 
@@ -78,11 +78,21 @@ function paint() {
 function paintNow() {
   paintedAt = performance.now();
   const loading = h("p", { class: "loading", role: "status" }, "Reading…");
-  const content = isRead ? view.render() : failure ? null : loading;
+  const content = isRead ? view.render() : isBarred() ? noRights() : failure ? null : loading;
   const title = h("h1", { id: "title" }, view.title);
-  morph(main, h("main", { id: "main", tabindex: "-1", class: live.mark === "stale" || lacksRedis() ? "stale" : null, "aria-busy": isRead || failure ? null : "true" }, isRead ? null : title, errorNote(failure), failure instanceof ApiError && failure.status === 401 ? button("Use a token", () => void useToken(), { class: "primary" }) : null, content));
+  morph(main, h("main", { id: "main", tabindex: "-1", class: live.mark === "stale" || lacksRedis() ? "stale" : null, "aria-busy": isRead || failure ? null : "true" }, isRead ? null : title, isBarred() ? null : errorNote(failure), failure instanceof ApiError && failure.status === 401 ? button("Use a token", () => void useToken(), { class: "primary" }) : null, content));
   document.title = `${view.title} · Sublet`;
   revealTab();
+}
+
+/** Whether the token may not read the view at all. */
+const isBarred = () => !isRead && failure instanceof ApiError && failure.status === 403 && lacks("GET", VIEWS.find(({ name }) => name === here().view)?.route ?? "");
+
+/** What a token sees that may not read the view. */
+function noRights() {
+  const note = empty("This token may not read this page.", failure instanceof ApiError ? failure.message : "", h("div", null, button("Use another token", () => void useToken(), { class: "primary" })));
+  note.setAttribute("role", "alert");
+  return note;
 }
 
 /** The tabs whose current one was brought into view: a user may scroll them then. */
@@ -171,7 +181,7 @@ function missing() {
 /** @param {Place} place */
 function paintTop(place) {
   const views = /** @type {HTMLElement} */ (document.getElementById("views"));
-  const items = VIEWS.filter(({ route }) => !route || can("GET", route)).map(({ name, label }) => h("li", null, h("a", { href: link(name), "aria-current": name === place.view ? "page" : null }, label)));
+  const items = VIEWS.filter(({ name, route }) => (name === "audit" ? can("GET", route) : !lacks("GET", route))).map(({ name, label }) => h("li", null, h("a", { href: link(name), "aria-current": name === place.view ? "page" : null }, label)));
   morph(views, h("nav", { id: "views", "aria-label": "Views" }, h("ul", null, items)));
   views.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   paintTools();
@@ -196,7 +206,7 @@ function paintTools() {
   const tools = document.getElementById("tools");
   if (!tools) return;
   const forget = button("Forget token", forgetToken, { class: "quiet", title: "Remove the token from this tab" });
-  morph(tools, h("div", { id: "tools" }, h("span", { class: `mark ${mark}`, title: text }, h("i", { "aria-hidden": "true" }), word + since), token.get() ? forget : null, button("?", showHelp, { class: "quiet", "aria-label": "Keys", title: "Keys" })));
+  morph(tools, h("div", { id: "tools" }, isBarred() ? null : h("span", { class: `mark ${mark}`, title: text }, h("i", { "aria-hidden": "true" }), word + since), token.get() ? forget : null, button("?", showHelp, { class: "quiet", "aria-label": "Keys", title: "Keys" })));
 }
 
 async function readRights() {
@@ -222,7 +232,7 @@ let isDeclined = false;
 
 async function useToken() {
   isDeclined = false;
-  if (await askToken("")) open();
+  if (await askToken(failure instanceof ApiError ? failure.message : "")) open();
 }
 
 /** @param {string} reason */
@@ -276,7 +286,7 @@ setInterval(() => {
   if (document.hidden || !view) return;
   const [painted, age] = [performance.now() - paintedAt, performance.now() - readAt];
   if (isRead && painted > (view.ticks?.() ? 900 : 4900)) paint();
-  const period = failure ? RETRY : live.mark === "live" ? (view.everyLive ?? 120) : view.every;
+  const period = isBarred() ? Infinity : failure ? RETRY : live.mark === "live" ? (view.everyLive ?? 120) : view.every;
   if (age > period * 1000) reload();
 }, 1000);
 open();

@@ -27,6 +27,8 @@ const PATIENCE = 1000;
 const QUEUES = 20;
 /** Seconds after which waiting jobs without a worker have waited too long for a tick. */
 const LATE = 90;
+/** Of what belongs to no queue, to a token that is limited to queues. */
+const HIDDEN = "hidden from a token that is limited to queues";
 
 /** @type {Sample[]} */
 const samples = [];
@@ -149,7 +151,7 @@ function tiles(stats, rate) {
   const jobs = (/** @type {string} */ state) => link("jobs", "", { state });
   return [
     tile("ready", stats.ready, "queued", stats.queued > stats.ready ? `and ${count(stats.queued - stats.ready)} paused or held back` : stats.ready ? `the oldest waits ${coarse(stats.oldest_queued_seconds)}` : "no job waits", jobs("queued")),
-    tile("running", stats.running, "running", plural(stats.workers, "worker"), jobs("running")),
+    tile("running", stats.running, "running", stats.workers === null ? "under a lease" : plural(stats.workers, "worker"), jobs("running")),
     tile("scheduled", stats.scheduled, "scheduled", "wait for their time", jobs("scheduled")),
     tile("done a minute", done, "completed", `${count(stats.completed_total)} in all`, jobs("completed")),
     tile("dead", stats.dead, "dead", `${count(stats.failed_total)} failed attempts in all`, link("failures")),
@@ -162,12 +164,12 @@ function tiles(stats, rate) {
  */
 function health(stats, server) {
   const age = stats.maintenance_age_seconds;
-  const isLate = stats.backlog > 0 && !stats.workers && (age === null || age > LATE);
+  const isLate = stats.backlog > 0 && stats.workers === 0 && (age === null || age > LATE);
   /** A line is bad, good, or (null) only a fact. @type {[string, boolean | null, import("./dom.js").Child][]} */
   const lines = [
     ["Oldest ready job", stats.oldest_queued_seconds > 3600, stats.ready ? `waits ${duration(stats.oldest_queued_seconds)}` : "none waits"],
-    ["Maintenance", isLate, age === null ? "nothing was due yet" : `last needed ${coarse(age)} ago, done by ${stats.maintenance_by}`],
-    ["Workers", stats.workers ? false : stats.ready > 0 || null, h("a", { href: link("workers") }, stats.workers ? `${count(stats.workers)} in the last minute` : "none in the last minute")],
+    ["Maintenance", isLate, age === null ? "nothing was due yet" : `last needed ${coarse(age)} ago, ${stats.maintenance_by === null ? "by a hidden worker or tick" : `done by ${stats.maintenance_by}`}`],
+    stats.workers === null ? ["Workers", null, HIDDEN] : ["Workers", stats.workers ? false : stats.ready > 0 || null, h("a", { href: link("workers") }, stats.workers ? `${count(stats.workers)} in the last minute` : "none in the last minute")],
     ["Without a worker", stats.unserved_jobs > 0, stats.unserved_jobs ? [`${plural(stats.unserved_jobs, "job")} in ${plural(stats.unserved_queues, "queue")}, for example `, queueLink(stats.unserved_example)] : "every queue is served"],
   ];
   if (stats.expired_total) lines.push(["Leases expired", null, `${count(stats.expired_total)} in all: their workers had died or lost the network`]);
@@ -196,7 +198,7 @@ function times(figures) {
   };
   const rows = names.slice(0, QUEUES).map((name) => h("tr", { key: name }, h("th", { scope: "row" }, name === "*" ? "other queues" : queueLink(name)), h("td", { class: "number" }, count(run.get(name)?.count ?? 0)), [0.5, 0.95, 0.99].map((share) => cell(wait.get(name), share)), [0.5, 0.95, 0.99].map((share) => cell(run.get(name), share))));
   const number = (/** @type {string} */ label) => ({ label, class: "number" });
-  const heads = ["Queue", number("Attempts"), ...["Wait p50", "Wait p95", "Wait p99", "Run p50", "Run p95", "Run p99"].map(number)];
-  const more = names.length > QUEUES ? h("p", { class: "faint" }, `${plural(names.length - QUEUES, "queue")} with fewer attempts: see Queues.`) : null;
+  const heads = ["Queue", number("Ended attempts"), ...["Wait p50", "Wait p95", "Wait p99", "Run p50", "Run p95", "Run p99"].map(number)];
+  const more = names.length > QUEUES ? h("p", { class: "faint" }, `${plural(names.length - QUEUES, "queue")} with fewer ended attempts: see Queues.`) : null;
   return panel("Waiting and running by queue, since its first job", table("Times by queue", heads, rows, { class: "scroll" }), more);
 }

@@ -42,13 +42,13 @@ export function open(place, page) {
       [queue, flow] = await Promise.all([call("GET", path), call("GET", `${path}/groups`, { query: { limit, group } })]);
       figures.follow();
     },
-    render: () => [
+    render: () => queue.exists ? [
       h("p", { class: "crumbs" }, h("a", { href: link("queues") }, "Queues")),
       h("div", { class: "title" }, h("h1", { id: "title" }, name), queue.paused_at ? badge("paused") : badge("active"), heldBack(queue, flow)),
       h("div", { class: "row orders" }, orders(queue, page).reverse()),
       about(queue, flow, figures.found),
       groupsPanel(queue, flow, { group, limit }, page),
-    ],
+    ] : unused(name),
     ticks: () => [flow, ...flow.groups].some(({ next_at }) => next_at),
     every: 10,
     get everyLive() {
@@ -57,6 +57,13 @@ export function open(place, page) {
     rest: 2,
   };
 }
+
+/** @param {string} name */
+const unused = (name) => [
+  h("p", { class: "crumbs" }, h("a", { href: link("queues") }, "Queues")),
+  h("h1", { id: "title" }, name),
+  empty("There is no queue of this name.", "It has no jobs and no settings: check the name. A queue appears with its first job.", h("a", { class: "button", href: link("queues") }, "All queues")),
+];
 
 /**
  * What holds all jobs of the queue back.

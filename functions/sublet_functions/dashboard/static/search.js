@@ -31,7 +31,7 @@ export async function find(text) {
     const first = (/** @type {string} */ filter) => found(() => call("GET", "jobs", { query: { [filter]: text, limit: 1 } }));
     const [flow, queue, jobs, tagged] = await Promise.all([text.length <= 64 ? found(() => call("GET", `workflows/${enc(text)}`, { query: { limit: 1 } })) : null, found(() => call("GET", `queues/${enc(text)}`)), first("queue"), text.length <= 64 ? first("tag") : null]);
     if (flow) return link("workflows", flow.id);
-    if (queue?.jobs || queue?.revision || jobs?.jobs.length) return link("jobs", "", { queue: text });
+    if (queue?.exists || jobs?.jobs.length) return link("jobs", "", { queue: text });
     if (tagged?.jobs.length) return link("jobs", "", { tag: text });
     return link("jobs", "", { task: text });
   } catch (error) {

@@ -1,7 +1,7 @@
 /** Parts that several views use. */
 import { ApiError, now, seesPayloads } from "./api.js";
 import { h, s } from "./dom.js";
-import { bytes, clock, coarse, duration, pretty, whole } from "./format.js";
+import { bytes, clock, coarse, duration, plural, pretty, whole } from "./format.js";
 import { link } from "./router.js";
 
 /** @typedef {import("./dom.js").Child} Child */
@@ -122,6 +122,26 @@ export const groupLink = (queue, group) => (group ? h("a", { class: "tag", href:
  * @param {{queue: string, group: string | null, waits_for: string}} job
  */
 export const waitsFor = ({ queue, group, waits_for }) => h("a", { href: link("queues", queue, { group: waits_for.startsWith("group ") ? group : null }), title: waits_for }, waits_for);
+
+/**
+ * The kind and the name or number of what a scheduled job waits for: `signal NAME`, `sleep NAME`, `call NAME`, `upstream N` or `retry ID`.
+ * @param {{awaits: string | null}} job
+ */
+export const awaits = (job) => /** @type {[string, string]} */ ((job.awaits ?? "").split(" ", 2));
+
+/**
+ * What a scheduled job waits for, in words.
+ * @param {{awaits: string | null, after: string | null}} job
+ */
+export function waiting(job) {
+  const [kind, what] = awaits(job);
+  if (kind === "signal") return `waits for signal ${what}`;
+  if (kind === "call") return `waits for the job of step ${what}`;
+  if (kind === "upstream") return `waits for ${plural(Number(what), "job")}`;
+  if (kind === "retry") return "held: waits for a retry";
+  if (kind === "sleep") return `sleeps: ${what}`;
+  return job.after ? "waits for the job with its key" : "waits for its time";
+}
 
 /**
  * @param {string} title

@@ -1,5 +1,5 @@
 /** Workers and pools: last heard of, jobs held, how many are wanted and why. */
-import { call, can, enc, now, readAt } from "./api.js";
+import { call, can, enc, isLimited, now, readAt } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, count, duration, figure, plain, plural } from "./format.js";
 import { link } from "./router.js";
@@ -32,6 +32,7 @@ export function open(_place, page) {
     },
     render: () => [
       h("h1", { id: "title" }, "Workers"),
+      isLimited() ? h("p", { class: "subtitle" }, "Workers of this token only: those of others are hidden from a token that is limited to queues.") : null,
       workers.length ? h("div", { class: "panel" }, list(workers, at, page)) : empty("No worker is registered.", "Workers appear when they start.", h("pre", null, "sublet work MODULE:APP")),
       panel("Pools", pools.length ? poolList(pools) : empty("No pools.", "A pool starts workers when its queues need them.")),
     ],
@@ -98,7 +99,7 @@ function poolList(pools) {
     const sum = pool.sum ?? { wanted: 0, crew: 0, summoned: 0, owed: 0, ready: 0, running: 0, rate: 0, run: 0, need: 0 };
     const why = `${plural(sum.ready, "ready job")}, ${count(sum.running)} running, ${sum.rate.toFixed(1)} new a second of ${duration(sum.run)} each: ${sum.need.toFixed(1)} at a time, ${count(pool.slots)} a worker, from ${count(pool.min)} to ${count(pool.max)}`;
     return h("tr", { key: pool.name },
-      h("th", { scope: "row" }, pool.name, h("small", { class: "faint block" }, pool.invoker === "none" ? "an autoscaler starts its workers" : `${pool.invoker} ${pool.target}`)),
+      h("th", { scope: "row" }, h("span", { class: "clamp", title: pool.name }, pool.name), h("small", { class: "faint block" }, pool.invoker === "none" ? "an autoscaler starts its workers" : `${pool.invoker} ${pool.target}`)),
       h("td", null, pool.queues.map((/** @type {string} */ queue) => h("span", { class: "block" }, queueLink(queue)))),
       h("td", { class: "number" }, count(sum.wanted)), h("td", { class: "number" }, count(sum.crew)), h("td", { class: "number" }, count(sum.summoned)),
       h("td", { class: "number" }, sum.owed ? h("b", null, count(sum.owed)) : "0"),
