@@ -179,6 +179,17 @@ class Foreign:
     pass
 
 
+class Cat(BaseModel):
+    kind: Literal["cat"] = "cat"
+    picture: bytes = b""
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"] = "dog"
+
+
+Pet = Annotated[Cat | Dog, Field(discriminator="kind")]
+
 AMBIGUOUS = [
     bytes | str, list[bytes] | list[str], bytes | datetime, bytes | Any, dict[str, bytes] | Model, dict[str, bytes | Literal["auto"]],
     Annotated[int | bytes, Field(union_mode="left_to_right")], list[str | bytes] | None,
@@ -210,6 +221,14 @@ def test_a_type_that_cannot_come_back_is_refused_at_the_declaration(app, hint, w
     with pytest.raises(Invalid, match=f"task gives: the return annotation: .*{words}"):
         app.task(gives)
     assert app.tasks == {}
+
+
+def test_a_tagged_union_in_another_union_is_accepted(app):
+    @app.task
+    async def f(a: Pet | str) -> None: ...
+
+    assert json.loads(f.job(Cat(picture=b"\xff")).payload)["a"] == {"kind": "cat", "picture": "_w=="}
+    assert json.loads(f.job("cat").payload)["a"] == "cat"
 
 
 def test_bytes_without_an_annotation_are_refused(app):

@@ -154,6 +154,10 @@ def _kind(schema: dict[str, Any], named: dict[str, Any]) -> str:
 
 
 def _holds_bytes(schema: Any, named: dict[str, Any], seen: set[str]) -> bool:
+    if isinstance(schema, dict) and not isinstance(
+        schema.get("type"), str
+    ):  # the choices of a tagged union, by tag
+        schema = list(schema.values())
     if isinstance(schema, (list, tuple)):
         return any(_holds_bytes(each, named, seen) for each in schema)
     if not isinstance(schema, dict) or schema["type"] in _WITH_CONFIG:
