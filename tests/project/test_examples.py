@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import time
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -141,6 +143,49 @@ def test_on_time(run):
     assert probe == "probe: created, Every second, skipped while the previous job runs"
     assert len(probes) == len(set(probes)) == 3
     assert [line.rpartition(" ")[0] for line in probes] == ["probe of"] * 3
+
+
+def test_agent(place, raw, tmp_path):
+    """Its worker is killed in the second tool call; another one carries on, and repeats no model request, and no tool call
+    that had ended.
+    """
+    log = tmp_path / "log"
+    env = {
+        **os.environ,
+        "SUBLET_REDIS_URL": place.settings.redis_url,
+        "SUBLET_NAMESPACE": place.settings.namespace,
+        "AGENT_LOG": str(log),
+    }
+    work = [sys.executable, "-m", "sublet", "work", "examples.agent:app", "--lease", "2", "--quiet"]
+    words = [sys.executable, "-m", "examples.agent", "Is it warmer in Oslo or in Rome?"]
+    done = ["model 1", "tool Oslo", "model 3", "tool Rome"]
+    with ExitStack() as stack:
+        first = stack.enter_context(
+            _ended(subprocess.Popen(work, env=env | {"AGENT_WAITS_IN_ROME": "600"}, cwd=ROOT))
+        )
+        asked = stack.enter_context(
+            _ended(subprocess.Popen(words, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True))
+        )
+        until = time.monotonic() + 40
+        while log.read_text().splitlines() != done if log.exists() else True:
+            assert time.monotonic() < until, log.read_text() if log.exists() else "nothing was done"
+            time.sleep(0.05)
+        first.kill()
+        stack.enter_context(_ended(subprocess.Popen(work, env=env, cwd=ROOT)))
+        assert asked.communicate(timeout=60)[0] == "Rome is warmer.\n"
+    assert log.read_text().splitlines() == [*done, "tool Rome", "model 5"], (
+        "only the call that was interrupted is repeated"
+    )
+
+
+@contextmanager
+def _ended(process):
+    """Kill the process in the end."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(20)
 
 
 def test_the_examples_own_tests_pass():
