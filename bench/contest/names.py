@@ -4,6 +4,7 @@ NAMES = {
     "sublet": "Sublet", "sublet plain": "Sublet, plain functions", "sublet http": "Sublet over HTTP",
     "sublet restarted": "Sublet, restarted on the same host", "bullmq": "BullMQ", "saq": "SAQ", "streaq": "streaQ",
     "rq": "RQ", "dramatiq": "Dramatiq", "huey": "Huey", "huey processes": "Huey, processes", "celery": "Celery",
+    "celery threads": "Celery, threads",
 }  # fmt: skip
 AGAIN = {
     "sublet": "lease 30 s", "sublet plain": "lease 30 s", "sublet http": "lease 30 s",

@@ -2,10 +2,12 @@
 
 import json
 import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from contest.figures import Run, number
+from contest.names import NAMES
 
 ABOUT = ("machine", "server", "began", "seconds", "rounds")
 MACHINE = {"cpu": "{}", "cores": "{} cores", "memory_gb": "{} GB", "system": "{}", "python": "Python {}"}
@@ -75,3 +77,40 @@ def table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1, w
         return NOTHING
     rule = ["---"] * left + ["--:"] * (len(heads) - left - words) + ["---"] * words
     return "\n".join("| " + " | ".join(line) + " |" for line in (heads, rule, *lines))
+
+
+def workload(part: str, figure: str) -> str:
+    """Return the name of a part's figure in the file."""
+    return f"{part} {figure}"
+
+
+def values(run: Run, part: str, row: str, figure: str) -> list[float]:
+    """Return a figure's rounds, or all its samples."""
+    found = run.row(row, workload(part, figure))
+    return [value for value in found["values"] if value is not None] if found else []
+
+
+def quantiles(samples: Sequence[float]) -> list[str]:
+    """Return cells: median, 99th percentile, longest, and the number of samples."""
+    if len(samples) < 2:
+        return ["", "", "", str(len(samples))]
+    cuts = statistics.quantiles(samples, n=100, method="inclusive")
+    return [*(f"{ms:.1f}" for ms in (cuts[49], cuts[98], max(samples))), str(len(samples))]
+
+
+def named(row: str) -> str:
+    """Return a row's name as the page shows it."""
+    name, comma, rest = row.partition(", ")
+    return f"{NAMES.get(name, name)}{comma}{rest}"
+
+
+def settings(run: Run) -> str:
+    """Return a table of each contestant's versions and setup, and the contestants that are missing."""
+    lines: list[Sequence[str]] = []
+    for name, versions in run.found["versions"].items():
+        shown = ", ".join(f"{package} {version}" for package, version in versions.items())
+        lines.append([NAMES.get(name, name), shown, run.found["settings"].get(name, "")])
+    out = [
+        f"Left out: {name} ({' '.join(why.split())[:160]})." for name, why in run.found["left_out"].items()
+    ]
+    return "\n\n".join([table(["", "versions", "settings"], lines, left=3), *out])

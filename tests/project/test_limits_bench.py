@@ -42,8 +42,8 @@ FIGURES = {
 def bench(monkeypatch):
     """The bench's modules, by the names by which its programs import them."""
     monkeypatch.syspath_prepend(str(BENCH))
-    names = ("flow.cases", "flow.figures", "flow.loads", "flow.measure", "flow.page", "flow.rounds")
-    names += ("contest.arena", "contest.pages", "contest.record", "contest.servers")
+    names = ("flow.cases", "flow.figures", "flow.loads", "flow.measure", "flow.page")
+    names += ("contest.arena", "contest.pages", "contest.paged_rounds", "contest.record", "contest.servers")
     return SimpleNamespace(**{name.partition(".")[2]: importlib.import_module(name) for name in names})
 
 
@@ -137,21 +137,19 @@ def test_each_part_runs_and_gives_its_figures(bench, arena, monkeypatch, part):
 
 def test_a_lost_job_fails_its_case_and_the_others_are_recorded(bench, arena, monkeypatch):
     tiny_cases = [tiny(bench, "groups"), tiny(bench, "concurrency")]
-    real = bench.rounds.measure
 
     def losing(where, case):
         if case.part == "groups":
             monkeypatch.setattr(where, "wait", lambda *words: 0)
         try:
-            return real(where, case)
+            return bench.measure.measure(where, case)
         finally:
             monkeypatch.undo()
 
-    monkeypatch.setattr(bench.rounds, "measure", losing)
     monkeypatch.setattr(bench.measure, "SETTLE_SECONDS", 0.0)
     record = bench.record.Record({"rounds": 1})
-    bench.rounds._step(arena, tiny_cases[0], record)
-    bench.rounds._step(arena, tiny_cases[1], record)
+    for case in tiny_cases:
+        bench.paged_rounds.step(arena, case, losing, record)
     assert "of 200 jobs ran" in record.found["left_out"]["groups, sublet, no groups"]
     assert {row["workload"].partition(" ")[0] for row in record.found["results"]} == {"concurrency"}
 
