@@ -70,6 +70,8 @@ BREAKS = {
     "ignores-sigterm": {"sigterm"},
     "leaves-a-child": {"sigterm"},
     "forgets-checkpoints": {"keeps-checkpoint"},
+    "does-steps-again": {"keeps-steps"},
+    "waits-in-its-slot": {"suspends"},
     "enlists-once": {"enlists"},
     "takes-over-the-living": {"spares-the-living"},
     "stays-registered": {"leaves"},

@@ -4,6 +4,7 @@
 import asyncio
 import json
 import os
+import secrets
 import signal
 import sys
 from typing import Any
@@ -39,6 +40,13 @@ async def count(ctx: Context) -> int:
         await asyncio.sleep(0.7)  # a checkpoint is sent within half a second
         raise ValueError("not yet")
     return int(n)
+
+
+@app.task
+async def errand(ctx: Context, seconds: float) -> list[Any]:
+    drawn = await ctx.step("draw", secrets.token_hex, 8)
+    await ctx.sleep("pause", seconds)
+    return [drawn, await ctx.wait_for("go")]
 
 
 QUEUES = os.environ.get("SUBLET_QUEUES", "default").split(",")

@@ -117,6 +117,8 @@ def run(job, task, payload):
         if n < 3:
             raise ValueError("not yet")
         return n
+    if task == "errand":
+        return errand(job, payload)
     until = time.monotonic() + (0 if DEFECT == "sleeps-no-time" else payload.get("seconds", 0))
     while time.monotonic() < until:
         if job["why"]:
@@ -129,6 +131,34 @@ def run(job, task, payload):
     return payload
 
 
+class Suspended(Exception):
+    """Ends the attempt until a wait is over; the arguments are those of `suspend`."""
+
+
+def kept_steps(job):
+    """The kept steps of a job: name → JSON."""
+    words = call(connect(), "step", job["id"], job["token"])
+    return {words[i].decode(): words[i + 1].partition(b"\n")[2] for i in range(0, len(words), 2)}
+
+
+def errand(job, payload):
+    """A step, a sleep, and a wait for a signal."""
+    kept = kept_steps(job)
+    drawn = (
+        json.loads(kept["draw"]) if "draw" in kept and DEFECT != "does-steps-again" else secrets.token_hex(8)
+    )
+    if "draw" not in kept or DEFECT == "does-steps-again":
+        call(connect(), "step", job["id"], job["token"], "draw", json.dumps(drawn))
+    if "pause" not in kept:
+        raise Suspended("sleep", "pause", round(payload["seconds"] * 1000))
+    while DEFECT == "waits-in-its-slot" and "go" not in kept:
+        time.sleep(0.2)
+        kept = kept_steps(job)
+    if "go" not in kept:
+        raise Suspended("signal", "go", "")
+    return [drawn, json.loads(kept["go"])]
+
+
 def failure(words):
     return ("Boom now!" if DEFECT == "makes-codes-of-words" else "ValueError"), words
 
@@ -139,7 +169,10 @@ def ending(job, spec, payload):
     _, task, _, *rules = header.decode().split()
     limit = next((rule[8:] for rule in rules if rule.startswith("timeout=")), "300000")
     job["limit"] = time.monotonic() + int(limit) / 1000
-    if task not in ("echo", "sleep", "boom", "count") or (task, DEFECT) == ("sleep", "has-no-sleep"):
+    if task not in ("echo", "sleep", "boom", "count", "errand") or (task, DEFECT) == (
+        "sleep",
+        "has-no-sleep",
+    ):
         return (
             ("complete", "null")
             if DEFECT == "completes-the-unknown"
@@ -155,6 +188,8 @@ def ending(job, spec, payload):
         if why in ("LEASE_LOST", "NOT_FOUND"):
             return ("complete", "null") if DEFECT == "completes-after-loss" else None
         return ("release", 0, "released", "stopping") if why == "stopping" else ("fail", why, "", "", "yes")
+    except Suspended as suspended:
+        return "suspend", *suspended.args
     except ValueError as error:
         return (
             ("complete", "null") if DEFECT == "hides-failures" else ("fail", *failure(str(error)), "", "yes")

@@ -64,7 +64,7 @@ def _conformance(parser: CommandParser) -> None:
         metavar="GROUP,GROUP",
         type=types.names,
         default=None,
-        help="also: notes, register, schedules, waiters",
+        help="also: notes, steps, register, schedules, waiters",
     )
 
 

@@ -1,4 +1,4 @@
-"""Trials of the optional groups of rules: checkpoints, registrations, schedules, and waiting for results."""
+"""Trials of the optional groups of rules: checkpoints, steps, registrations, schedules, and waiting for results."""
 
 import json
 import secrets
@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from sublet.devtools.conformance.context import RuleBroken, TrialContext, describe
+from sublet.devtools.conformance.proxy import REPLY_LOST, Fault
 from sublet.devtools.conformance.rules import LEASE
 from sublet.model import State
 from sublet.protocol import keys, verbs
 from sublet.schedules import firing
 from sublet.schedules.definition import recurrence
 from sublet.schedules.recurrence import firing as firing_of
+from sublet.steps import calls
 
 RENEWED = 7.0
 OBSERVED = 12.0
 PROMPT = 5.0
 EVERY, JITTER = 3600, 1800
+PAUSE = 1.0
 
 
 async def count(context: TrialContext) -> None:
@@ -33,6 +36,46 @@ async def count(context: TrialContext) -> None:
             raise RuleBroken(
                 f"`count` should end with 3 in its third attempt; it ended with {result!r} in attempt {job.attempt}"
             )
+
+
+async def errand(context: TrialContext) -> None:
+    """Run a job of the task `errand` through a step whose reply is lost, a sleep, and a wait for a signal."""
+    context.proxy.faults.append(Fault("step", REPLY_LOST, lambda seen: "draw" in seen.args))
+    await context.work()
+    job_id = await context.submit("errand", {"seconds": PAUSE}, "tries=3")
+    key, value = keys.job(context.base, job_id), {"by": "ü"}
+    with context.rule("suspends"):
+        await _suspended(context, job_id, "sleep", "pause")
+        other = await context.submit("echo", {"value": 1})
+        await context.completed(other, "a job beside one that sleeps", PROMPT)
+        await _suspended(context, job_id, "signal", "go")
+    await context.run(calls.signal(context.base, job_id, "go", json.dumps(value).encode()))
+    result: list[object] = []
+    with context.rule("keeps-steps"):
+        stored = await context.raw("HGET", key, "step:draw")
+        if stored is None:
+            raise RuleBroken("`errand` has not kept its step `draw`")
+        drawn = json.loads(calls.kept(stored).value)
+        await context.completed(job_id, "a job for `errand`")
+        text = await context.raw("HGET", key, "result")
+        result = found if isinstance(found := json.loads(text), list) else [found]
+        if result[:1] != [drawn]:
+            raise RuleBroken(
+                f"the result of `errand` should begin with its kept step {drawn!r}; it is {result}"
+            )
+        sent = [seen.args[2:] for seen in context.about(job_id, "step") if "draw" in seen.args]
+        if any(words != sent[0] for words in sent):
+            raise RuleBroken(f"`draw` was done again, and sent with other values: {sent}")
+    with context.rule("suspends"):
+        if result[1:] != [value]:
+            raise RuleBroken(f"the result of `errand` should end with the signal {value}; it is {result}")
+
+
+async def _suspended(context: TrialContext, job_id: str, kind: str, name: str) -> None:
+    await context.until(
+        lambda: any(seen.args[2:4] == [kind, name] for seen in context.about(job_id, "suspend")),
+        f"`errand` did not suspend for the {kind} `{name}`",
+    )
 
 
 async def register(context: TrialContext) -> None:

@@ -72,6 +72,10 @@ RULES = (
          "on SIGTERM claim no more, stop or finish the tasks, release(id, token, 0, released, reason), end your children, exit 0"),
     Rule("keeps-checkpoint", "MUST", "a checkpoint is stored with `note`, and the next attempt continues from it",
          "split the last item of a job in the claim's reply at its first newline; send note before the ending", "notes"),
+    Rule("keeps-steps", "MUST", "a step is kept with `step`; a later attempt uses its kept result",
+         "begin a later attempt with a `step` that names no steps; skip those in its reply; repeat an unanswered call", "steps"),
+    Rule("suspends", "MUST", "a task that sleeps, or waits for a signal, ends its attempt with `suspend`, and goes on after it",
+         "send suspend(id, token, sleep|signal, name, delay) and free the slot; the ended wait is a kept step of its name", "steps"),
     Rule("enlists", "MUST", "a worker enlists before it claims, with a JSON object, and again at least every 5 s",
          "enlist under the name of your claims, from the timer of the heartbeats, with or without jobs", "register"),
     Rule("spares-the-living", "MUST", "a worker that starts ends no lease of a live one",
@@ -93,7 +97,7 @@ CORE = {rule.name for rule in RULES if not rule.group}
 """Rules that are examined unless others are named."""
 GROUPS = {
     group: {rule.name for rule in RULES if rule.group == group}
-    for group in ("notes", "register", "schedules", "waiters")
+    for group in ("notes", "steps", "register", "schedules", "waiters")
 }
 
 

@@ -55,6 +55,7 @@ TRIALS = (
     Trial(optional_trials.drain, ("drains",)),
     Trial(optional_trials.waiters, ("waits",)),
     Trial(optional_trials.count, ("keeps-checkpoint",)),
+    Trial(optional_trials.errand, ("keeps-steps", "suspends")),
     Trial(optional_trials.schedules, ("fires", "leaves-unread")),
 )
 
