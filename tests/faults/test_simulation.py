@@ -42,6 +42,9 @@ DEFECTS = {
     "no wake-up is left for further jobs": ("claim.lua", "for _, name in ipairs(names) do wake_next(name, left or #taken > 0) end", "", 1),
     "a lost lease returns the try": ("lib/lifecycle.lua", "local n = in_a_row(", "job.tries_left = 9 local n = in_a_row(", 1),
     "edges that a call does not settle are forgotten": ("lib/edges.lua", "    mark_unsettled(from.id, stamp)\n", "", 1),
+    "a caller is not queued at the end of the job that it called": ("lib/calls.lua", "if awaited ~= name then return", "if true then return", 1),
+    "a retry of a called job does not open the step again": ("lib/calls.lua", "return keep_step(job, name, 'call', from.id)", "return", 1),
+    "a job is completed without those that follow": ("proceed.lua", "store_workflow(workflow, 'seal', place)", "", 1),
     "a death is not reported": ("lib/lifecycle.lua", "if state == 'dead' then report_death(", "if state == 'none' then report_death(", 1),
 }  # fmt: skip
 """Script, text, replacement, and first seed."""

@@ -37,7 +37,7 @@ RULES = ("", "delay=1500", "delay=20000", "tries=1", "tries=5", "timeout=8000", 
 
 CHANGES: tuple[dict[str, Any], ...] = ({"priority": 80}, {"delay": 4}, {"delay": 0}, {"priority": -20, "delay": 9},
                                        {"run_at": EPOCH}, {"priority": 0})  # fmt: skip
-"""What is rescheduled."""
+"""The changes of a reschedule."""
 
 
 class Producer(Process):

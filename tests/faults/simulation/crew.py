@@ -14,7 +14,7 @@ from sublet.worker.settle_loop import RETRY_AFTER
 from tests.faults.simulation.actors import BASE, QUEUES
 from tests.faults.simulation.flow.drawn import SPENT
 from tests.faults.simulation.request import must
-from tests.faults.simulation.workflows.tasks import carry_out
+from tests.faults.simulation.workflows.tasks import carry_out, followed, proceed
 from tests.faults.simulation.world import Doze, Listen, Process, Sleep, Strand, World
 
 FOREVER = 1e9
@@ -175,6 +175,8 @@ class Worker(Process):
         else:
             by_itself = ending(lease, self.name, way) if takes < limit else Failure(lease, "timed_out")
             attempt.ends = by_itself if early is None or isinstance(early, str) else early
+            if self.world.linked:
+                attempt.ends = followed(self, attempt.ends)
         self.endings.append(attempt)
         self.nudge("endings")
 
@@ -198,20 +200,31 @@ class Worker(Process):
             batch, self.endings = self.endings, []
             if batch and not (yield from self.settle(batch)):
                 self.endings += batch
+            if self.endings:
                 yield Sleep(RETRY_AFTER)
 
     def settle(self, batch: list[Attempt]) -> Strand[bool]:
         """Send the outcomes by kind. False if a call got no reply: then all are sent again, as `Store.settle` does."""
         answers: list[tuple[Attempt, str]] = []
         for kind, verb in VERBS.items():
-            own = [attempt for attempt in batch if isinstance(attempt.ends, kind)]
+            own = [attempt for attempt in batch if isinstance(attempt.ends, kind) and not _follows(attempt)]
             if own:
                 try:
                     words = yield from self.ask(verb(BASE, [attempt.ends for attempt in own]))
                 except Unavailable:
                     return False
                 answers += zip(own, words, strict=True)
+        for attempt in filter(_follows, batch):
+            try:
+                answers.append((attempt, (yield from proceed(self, attempt.ends))))
+            except Unavailable:
+                return False
         for attempt, word in answers:
+            if " " in word and _follows(attempt):  # a refusal
+                if not word.startswith("QUEUE_FULL"):
+                    attempt.ends = Failure(attempt.lease, "invalid_result", word, again=False)
+                self.endings.append(attempt)
+                continue
             self.attempts.remove(attempt)
             life = self.world.checker.lives.get(attempt.lease.id)
             if word in ("LEASE_LOST", "NOT_FOUND"):
@@ -247,6 +260,11 @@ class Worker(Process):
             self.world.note(f"{self.name} is asked to drain")
             self.stopping = True
             self.start(self.leave())
+
+
+def _follows(attempt: Attempt) -> bool:
+    """Whether other jobs follow this end."""
+    return isinstance(attempt.ends, Completion) and attempt.ends.following is not None
 
 
 def ending(lease: Lease, worker: str, way: str) -> Ending:

@@ -23,6 +23,7 @@ LEGAL = {
     "reconcile": {"running": {"queued", "scheduled", "dead", "cancelled"}},
     "suspend": {"running": {"queued", "scheduled", "dead", "cancelled"}},
     "signal": {"scheduled": {"queued"}},
+    "called": {"scheduled": {"queued"}},
     "cancel": {"queued": {"cancelled"}, "scheduled": {"cancelled"}},
     "retry": {"dead": {"queued"}, "cancelled": {"queued", "scheduled"}},
     "forget": {"completed": {None}, "dead": {None}, "cancelled": {None}},

@@ -110,12 +110,13 @@ class Checker:
                     self.moved(request, i, event, before),
                 )
                 dead |= {i} if state == "dead" else set()
-                if event["code"] not in ("on_dead", "upstream"):
+                if event["code"] not in ("on_dead", "upstream", "called"):
                     moved[i] = state
-                elif was == "scheduled" and state != "cancelled":
+                elif was == "scheduled" and event["code"] == "upstream" and state != "cancelled":
                     started.add(i)
         self.reported(dead, hooks)
         self.forgotten(request, before)
+        self.steps.called()
         self.answered(request, reply, wanted, moved, before)
         self.stored()
         self.edges.executed(before, started)
@@ -140,8 +141,10 @@ class Checker:
             one = request.one
             life, rules = self.lives.get(one["id"]), one.get("rules", "")
             return [answer_to_order(life, request.verb, one["revision"], rules) or self.waits(request)]
-        if request.verb in ("step", "signal"):
+        if request.verb in ("step", "call", "signal"):
             return [self.steps.wanted(request, self.lives.get(request.one["id"]))]
+        if request.verb == "proceed":
+            return self.wanted(request.parts()[0])
         if request.verb in ("enlist", "drain"):
             return [self.registered(request.verb, request.one["worker"], request.one["life"])]
         if request.verb == "reconcile":
@@ -186,7 +189,7 @@ class Checker:
             return
         code = str(error).split(" ")[0]
         must(
-            request.verb in (*ORDERS, *ARRANGEMENTS, "drain", "step", "signal"),
+            request.verb in (*ORDERS, *ARRANGEMENTS, "drain", "step", "call", "signal"),
             f"{request.verb} was refused, and may not be: {error}",
         )
         (wanted,) = self.wanted(request)
@@ -226,8 +229,10 @@ class Checker:
         elif request.verb == "spend":
             words = [word.decode() for word in reply]
             must(words == [due or "spent" for due in wanted] and not moved, f"{request} returned {words}")
-        elif request.verb in ("step", "signal"):
+        elif request.verb in ("step", "call", "signal"):
             self.steps.answered(request, reply, moved)
+        elif request.verb == "proceed":
+            self.proceeded(request, reply.decode(), wanted, moved, before)
         elif request.verb == "note":
             self.noted(request, [word.decode() for word in reply], wanted, moved)
         elif request.verb == "heartbeat":
@@ -239,6 +244,19 @@ class Checker:
             self.totals["lease_lost"] += wanted.count("LEASE_LOST") * (request.verb in BY_LEASE)
             for (i, *_), word, due in zip(request.groups, reply, wanted, strict=True):
                 self.ended(request, i, word.decode(), due, moved)
+
+    def proceeded(
+        self, request: Request, answer: str, wanted: list[str], moved: dict[str, str], before: Look
+    ) -> None:
+        """Check that a job was completed and those that follow were stored, or neither."""
+        ended, _ = request.parts()
+        if wanted == [""] and answer != "completed":
+            must(not moved, f"{request} returned {answer}, and moved {moved}")
+            return
+        following = {group[0] for group in request.groups} if wanted == [""] else set()
+        must(following <= moved.keys(), f"{request} stored {set(moved)}, expected {following}")
+        own = {i: state for i, state in moved.items() if i not in following}
+        self.answered(ended, [answer.encode()], wanted, own, before)
 
     def ended(self, request: Request, i: str, answer: str, due: str, moved: dict[str, str]) -> None:
         if due:
@@ -357,6 +375,11 @@ class Checker:
             self.fired(reply, before)
         if request.verb == "workflow":
             self.edges.known(request, reply, before)
+        if request.verb == "proceed" and self.wanted(request) == [""]:
+            words = [b"created"] * len(request.groups) if reply == b"completed" else [reply]
+            self.edges.known(request.parts()[1], words, before, self.lives[request.one["id"]].queue)
+        if request.verb == "call":
+            self.steps.known(request, reply)
         if request.verb != "submit":
             return
         new: Counter[str] = Counter()
@@ -539,11 +562,14 @@ class Checker:
     def moved(self, request: Request, i: str, event: dict[str, str], before: Look) -> str:
         """Follow one state change; moves by maintenance must be due."""
         state, code, token = event["state"], event["code"], ""
+        request = request.parts()[i != request.one["id"]] if request.verb == "proceed" else request
         must(i in self.lives, f"an event for {i}, which was not submitted")
         life = self.lives[i]
         by_time = request.verb in ("claim", "reap")
         cause = BY_TIME.get(code, request.verb) if by_time else request.verb
-        cause = code.replace("replaced", "replace") if code in ("on_dead", "replaced", "upstream") else cause
+        others = ("on_dead", "replaced", "upstream", "called")
+        cause = code.replace("replaced", "replace") if code in others else cause
+        cause = "workflow" if cause == "call" else cause
         own = [
             group for group in request.groups if group[0] == i
         ]  # two, if a caller has an old and a new lease of the job
@@ -602,7 +628,7 @@ class Checker:
         """Check that only finished jobs are deleted, after their retention, by complete and prune."""
         for i in before.jobs.keys() - self.look.jobs.keys():
             life = self.lives[i]
-            must(request.verb in ("complete", "prune"), f"{i} was lost in {request.verb}")
+            must(request.verb in ("complete", "proceed", "prune"), f"{i} was lost in {request.verb}")
             must(
                 before.shelves.get(life.state or "", {}).get(i, 1e18) <= self.look.now,
                 f"{i} was deleted before its retention ended",

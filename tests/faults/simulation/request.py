@@ -45,6 +45,12 @@ class Request(NamedTuple):
         groups = [tuple(rest[i : i + size]) for i in range(0, len(rest), size)] if size else []
         return cls(verb, dict(zip(header.fixed, words, strict=False)), groups)
 
+    def parts(self) -> "tuple[Request, Request]":
+        """A `proceed` as the two calls that it is equal to: the end of the job, and the workflow that follows."""
+        one = self.one
+        ended = Request("complete", {}, [(one["id"], one["token"], one["result"])])
+        return ended, Request("workflow", {"workflow": one["workflow"], "how": "seal"}, self.groups)
+
     def __str__(self) -> str:
         words = [f"{name}={value}" for name, value in self.one.items()]
         return f"{self.verb}({', '.join([*words, *(' '.join(word for word in group if word) for group in self.groups)])})"

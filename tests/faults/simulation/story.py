@@ -37,6 +37,11 @@ def as_text(request: Request) -> str:
         return f"{one['how']} {one['workflow'] or 'no workflow'}: {', '.join(jobs) or 'no jobs'}"
     if words == "step":
         return f"step of {_lease(one['id'], one['token'])}: {', '.join(name for name, _ in groups) or 'which are kept?'}"
+    if words == "call":
+        return f"call of a job in {one['queue']} for {one['name']} of {_lease(one['id'], one['token'])}"
+    if words == "proceed":
+        following = ", ".join(_linked(*group) for group in groups) or "no jobs"
+        return f"proceed {_lease(one['id'], one['token'])} to {one['workflow']}: {following}"
     if words == "signal":
         return f"signal {one['name']} to {one['id'][2:]}: {one['value']}"
     if "worker" in one:

@@ -89,7 +89,9 @@ class Weaver(Process):
 
 
 class Sender(Process):
-    """Sends signals to jobs, whether they wait for one or not, some twice, some with another value."""
+    """Sends signals to jobs, whether they wait for one or not, some twice, some with another value. Retries called jobs
+    that failed.
+    """
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -99,6 +101,7 @@ class Sender(Process):
         """The whole life of a sender."""
         for n in range(1, 1 + self.pick("signals", (2, 5, 9))):
             yield Sleep(self.pick(f"pause before {n}", (0.3, 0.02, 2.0, 8.0), 0.8))
+            yield from self.retry(n)
             known = sorted(self.world.checker.lives)
             if not known:
                 continue
@@ -109,6 +112,16 @@ class Sender(Process):
                     yield from self.follow(LAYOUT.signal(job_id, WAITS[0], value))
                 except (Refused, Unavailable):
                     continue
+
+    def retry(self, n: int) -> Strand[None]:
+        """Retry a called job that failed, if there is one."""
+        checker = self.world.checker
+        failed = [i for i in checker.steps.children if checker.lives[i].state in ("dead", "cancelled")]
+        if failed and self.pick(f"a called job is retried before {n}", (False, True), 0.5):
+            try:
+                yield from self.follow(LAYOUT.retry(failed[-1]))
+            except (Refused, Unavailable):
+                return
 
 
 class Closer(Process):

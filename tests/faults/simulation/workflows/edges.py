@@ -43,13 +43,15 @@ class Edges:
 
     # calls
 
-    def known(self, request: Request, reply: Any, before: "Look") -> None:
-        """Begin the histories of the jobs that a call has stored: all of them, or none."""
+    def known(self, request: Request, reply: Any, before: "Look", leaves: str = "") -> None:
+        """Begin the histories of the jobs that a call has stored: all of them, or none. `leaves`: the queue of a job that
+        is completed by the same call, and leaves room.
+        """
         flow, words = request.one["workflow"], [word.decode() for word in reply]
         if words and not words[0].startswith(("created", "exists ")):
             self.turned_away(request, words, before)
             return
-        new: Counter[str] = Counter()
+        new = Counter({leaves: -1}) if leaves else Counter[str]()
         for (i, queue, _, text, payload, after, into), word in zip(request.groups, words, strict=True):
             life, rules = self.checker.lives.get(i), rules_of(f"{queue} t 0 {text}")
             if life and life.state:
@@ -100,7 +102,7 @@ class Edges:
 
     def executed(self, before: "Look", started: set[str]) -> None:
         """Follow each edge, and check the stored data. `started`: jobs queued as all their upstreams ended."""
-        if not self.after and not self.members:
+        if not self.after and not self.members and not self.checker.steps.children:
             return
         look = self.checker.look
         lists = {
