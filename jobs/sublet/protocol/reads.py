@@ -125,7 +125,7 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
     )
 
 
-def awaited(fields: dict[str, bytes]) -> str | None:
+def _awaits(fields: dict[str, bytes]) -> str | None:
     """Return what a scheduled job waits for, from its fields awaits, cause and needs."""
     if "awaits" in fields:
         return shown(fields["awaits"]).rpartition(" ")[0]

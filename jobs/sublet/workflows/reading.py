@@ -17,7 +17,6 @@ EDGES_SHOWN = 20
 RESULTS_SHOWN = 1024 * 1024
 """Bytes of results after which a page of upstreams ends."""
 _INDEX = re.compile(r"[0-9]{1,9}")
-_AWAITED = ("awaits", "cause", "needs")
 
 
 class Member(Frozen):
@@ -141,32 +140,20 @@ def _head(base: str, workflow_id: str) -> Call[StoredWorkflow]:
 
 
 def _edges(base: str, jobs: Sequence[JobSummary]) -> Call[list[Member]]:
-    waiting = [job.id for job in jobs if job.state is State.SCHEDULED]
-
     def read(reply: Sequence[Any]) -> list[Member]:
-        lists = reply[: 2 * len(jobs)]
-        awaits = {one: _awaited(values) for one, values in zip(waiting, reply[2 * len(jobs) :], strict=True)}
         return [
             Member(
-                **{name: getattr(job, name) for name in ("id", "state", "task", "queue", "last_error")},
+                **{name: getattr(job, name) for name in ("id", "state", "task", "queue", "awaits", "last_error")},
                 after=tuple(map(reads.shown, after)),
                 after_count=count,
-                awaits=awaits.get(job.id),
             )
-            for job, after, count in zip(jobs, lists[::2], lists[1::2], strict=True)
+            for job, after, count in zip(jobs, reply[::2], reply[1::2], strict=True)
         ]
 
     commands: list[tuple[Any, ...]] = []
     for key in (keys.upstream(base, job.id) for job in jobs):
         commands += [("LRANGE", key, 0, EDGES_SHOWN - 1), ("LLEN", key)]
-    commands += [("HMGET", keys.job(base, one), *_AWAITED) for one in waiting]
     return reads.together(commands, read)
-
-
-def _awaited(values: Sequence[Any]) -> str | None:
-    return reads.awaited(
-        {name: value for name, value in zip(_AWAITED, values, strict=True) if value is not None}
-    )
 
 
 def upstream(
