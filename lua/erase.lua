@@ -30,6 +30,7 @@ check_audit(by)
 begin()
 if holds then call('DEL', lock) end
 delete_jobs(job.state, {id})
+call('DEL', key('stream:', id))
 if fails then                               -- what waits for its retry is cancelled by the next claims or ticks
   call('RENAME', key('broken:', id), key('downstream:', id))
   call('PERSIST', key('downstream:', id))

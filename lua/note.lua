@@ -21,7 +21,7 @@ for i = 1, #ARGV, 4 do
   if not answer then
     answer = 'noted'
     local note = {hash = hash, checkpoint = #checkpoint <= CHECKPOINT_MAX and checkpoint or '',
-      field = 'log:' .. job.attempt, log = string.sub(log, -LOG_MAX)}
+      field = 'log:' .. job.attempt, logged = job.logged == '2' and '2' or '1', log = string.sub(log, -LOG_MAX)}
     grows = grows or #note.checkpoint > call('HSTRLEN', hash, 'checkpoint')
       or #note.log > call('HSTRLEN', hash, note.field)
     notes[#notes + 1] = note
@@ -32,6 +32,6 @@ end
 if not grows then begin() end               -- a full server refuses notes that need more memory
 for _, note in ipairs(notes) do
   if note.checkpoint ~= '' then call('HSET', note.hash, 'checkpoint', note.checkpoint) end
-  if note.log ~= '' then call('HSET', note.hash, 'logged', '1', note.field, note.log) end
+  if note.log ~= '' then call('HSET', note.hash, 'logged', note.logged, note.field, note.log) end
 end
 return answers

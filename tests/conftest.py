@@ -49,6 +49,7 @@ from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick, Picked
 from sublet.steps import calls as steps
+from sublet.steps import chunks
 from sublet.steps.calls import CalledJob, Kept
 from sublet.store.store import Store
 from sublet.workflows import following, storing
@@ -307,6 +308,12 @@ class Desk:
         (answer,) = await self.run(verbs.note(self.base, [Note(lease, checkpoint, log)]))
         return answer
 
+    async def emit(self, lease: Lease, *values: bytes, before: int | None = None) -> str:
+        return await self.run(chunks.emit(self.base, lease, chunks.Emission(before, values)))
+
+    async def stream(self, job_id: str, after: int = 0, count: int = chunks.PAGE) -> chunks.StreamPage:
+        return await self.run(chunks.read_stream(self.base, job_id, after, count))
+
     async def step(self, lease: Lease, **values: bytes) -> dict[str, steps.Kept]:
         """Keep steps; returns those that were there."""
         return await self.run(steps.step(self.base, lease, values))
@@ -555,6 +562,7 @@ def each_verb() -> Callable[[str, Lease | None], dict[str, Call[Any]]]:
             "spend": flow.spend(base, [(held, 5)]),
             "audit": verbs.audit(base, "o" * 22, "anna", "retry", "task=t", "q", "5 jobs found"),
             "note": verbs.note(base, [Note(held, b"1", b"a line")]),
+            "emit": chunks.emit(base, held, chunks.Emission(0, [b'"word"'])),
             "step": steps.step(base, held, {"paid": b"1"}),
             "call": steps.call(base, held, CalledJob("label", Submission("0-unused", "q", "t", "", b"{}"))),
             "suspend": steps.suspend(base, [Suspension(held, "sleep", "cool", 1)]),

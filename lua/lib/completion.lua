@@ -49,10 +49,11 @@ local function complete_job(job, result)
   call('HSET', hash, 'state', job.state, 'spec', job.rules.keep and job.spec or job.rules.header, 'token', job.token,
     'attempt', job.attempt, 'ended', job.ended, 'finished_at', stamp, 'result', result,
     'attempt:' .. job.attempt, story(job, job.state), unpack(kept))
-  on_end(job, place)
+  local until_ = now + math.max(job.watched == '2' and KEEP_UPSTREAM or 60000, job.rules.retention)
+  on_end(job, place, until_)
   return_place(job)
   completed_ids[#completed_ids + 1] = job.id
-  completed_scores[#completed_scores + 1] = digits(now + math.max(job.watched == '2' and KEEP_UPSTREAM or 60000, job.rules.retention))
+  completed_scores[#completed_scores + 1] = digits(until_)
   completed_scores[#completed_scores + 1] = job.id
   return job.state
 end

@@ -21,10 +21,11 @@ local function successor(job)
   return newer.state and newer.rules.after == job.id and newer or nil
 end
 
--- A job has ended: publish its id if it is watched, release its key, or return it to the older job that still runs. Make the
--- newer job of its key due, and its schedule if that waits for this job. A lock or schedule of a wrong type does not name this job.
-local function on_end(job, move)
+-- A job has ended, and is kept until then: let its stream expire, publish its id if it is watched, release its key, or return it
+-- to the older job that still runs. Make the newer job of its key due, and its schedule if that waits for this job. A lock or schedule of a wrong type does not name this job.
+local function on_end(job, move, until_)
   local rules = job.rules
+  if job.logged == '2' then peek('PEXPIREAT', key('stream:', job.id), digits(until_)) end
   if job.watched then call('PUBLISH', key('ended'), job.id) end
   if is_linked(job) then edges().on_change(job, move) end
   local lock, older = rules.key and key('key:' .. rules.queue .. '|' .. rules.key), load(rules.after)
@@ -67,7 +68,7 @@ local function place(job, state, score, code, ...)
   count(state, 1)
   add_change(queue, state, 1)
   backlog(queue, -1, -size(job))
-  on_end(job, place)
+  on_end(job, place, score)
   if state == 'dead' then report_death(job, code, place) end
 end
 

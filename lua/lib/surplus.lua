@@ -3,7 +3,10 @@
 -- Delete finished jobs of a state. Those that are deleted early, before their retention has passed, are counted.
 local function delete_jobs(state, ids, early)
   if #ids == 0 then return 0 end
-  for _, id in ipairs(ids) do call('DEL', key('job:', id)) end
+  for _, id in ipairs(ids) do
+    call('DEL', key('job:', id))
+    if early then call('DEL', key('stream:', id)) end
+  end
   call('ZREM', key(state), unpack(ids))
   if early and state == 'completed' then
     count('forgotten_results', #ids)

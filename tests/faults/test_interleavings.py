@@ -54,7 +54,7 @@ def test_every_order_of_calls_keeps_every_promise(walk_all, cast):
 
 
 def planted(folder, name, right, wrong, *words):
-    """Run Python in a copy of the code with a defect. Returns the exit code, and what it printed."""
+    """Run Python in a copy of the code with a defect. Returns the exit code, and its output."""
     for part in ("lua", "jobs", "tests/faults/simulation"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     library = folder / "lua" / "lib" / name

@@ -29,6 +29,8 @@ MAY = {
     "POST /jobs/{id}/fail": "work",
     "POST /jobs/{id}/release": "work",
     "POST /jobs/{id}/note": "work",
+    "POST /jobs/{id}/emit": "work",
+    "GET /jobs/{id}/stream": "read",
     "POST /jobs/{id}/step": "work",
     "POST /jobs/{id}/proceed": "work",
     "POST /jobs/{id}/call": "work",

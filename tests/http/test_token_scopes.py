@@ -31,6 +31,8 @@ APPLIED = {
     "POST /jobs/{id}/fail": "job",
     "POST /jobs/{id}/release": "job",
     "POST /jobs/{id}/note": "job",
+    "POST /jobs/{id}/emit": "job",
+    "GET /jobs/{id}/stream": "job",
     "POST /jobs/{id}/step": "job",
     "POST /jobs/{id}/proceed": "named",
     "POST /jobs/{id}/call": "named",

@@ -29,11 +29,12 @@ from sublet.protocol.scripts import LIBRARIES, NAMES, script, source
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Pick
 from sublet.steps import calls as steps
+from sublet.steps import chunks
 from sublet.workflows import following, storing
 from tests.support.paths import ROOT
 
 LUA = ROOT / "lua"
-CALLS = (verbs, flow, steps, storing, following, firing, pools)
+CALLS = (verbs, flow, steps, chunks, storing, following, firing, pools)
 """The modules that make calls of scripts."""
 WORDS = {"CANCEL_REQUESTED", "INVALID"}
 """Words of a reply that are not refusals: one is information, the other never reaches a Python caller as a
@@ -115,6 +116,10 @@ SAMPLES = {
     "note": (
         verbs.note("B", [Note(LEASE, b"CHECKPOINT", b"LOG")]),
         {"id": "ID", "token": "TOKEN", "checkpoint": b"CHECKPOINT", "log": b"LOG"},
+    ),
+    "emit": (
+        chunks.emit("B", LEASE, chunks.Emission(7, [b"CHUNK"])),
+        {"id": "ID", "token": "TOKEN", "before": 7, "chunk": b"CHUNK"},
     ),
     "step": (
         steps.step("B", LEASE, {"NAME": b"VALUE"}),
@@ -401,7 +406,7 @@ def test_lua_and_python_spell_every_key_alike():
         keys.grouped("B", "X"), keys.waiting("B", "X", "Y"), keys.turns("B", "X"), keys.full("B", "X"), keys.tokens("B", "X"),
         keys.places("B", "X"), keys.group_places("B", "X", "Y"), keys.bucket("B", "X"), keys.flow("B", "X"),
         keys.groups("B", "X"), keys.workflow("B", "X"), keys.members("B", "X"), keys.upstream("B", "X"), keys.downstream("B", "X"),
-        keys.broken("B", "X"), keys.unsettled("B"),
+        keys.broken("B", "X"), keys.unsettled("B"), keys.stream("B", "X"),
     }  # fmt: skip
     assert all(key.startswith("B:") for key in ours)
     assert {word.strip("'. ") for word in spelled} == {re.sub(r"X(\|Y)?$", "", key[2:]) for key in ours}

@@ -11,7 +11,7 @@ OTHERS = [name for name in NAMES if name != "init"]
 STRUCTURES = ["scheduled", "running", "completed", "dead", "cancelled"]
 TOUCHED = {
     "submit": (), "claim": ("scheduled", "running"), "heartbeat": ("running",), "complete": ("running", "completed", "dead", "cancelled"),
-    "drop": (), "publish": (), "step": ("running",),
+    "drop": (), "publish": (), "step": ("running",), "emit": ("running",),
 }  # fmt: skip
 """The verbs that do not touch all structures; of `submit`, `claim` and `complete` the straight paths."""
 

@@ -214,7 +214,7 @@ def test_the_catalogue_lists_exactly_the_existing_keys():
         keys.grouped("", "<queue>"), keys.waiting("", "<queue>", "<group>"), keys.turns("", "<queue>"), keys.full("", "<queue>"),
         keys.tokens("", "<queue>"), keys.places("", "<queue>"), keys.group_places("", "<queue>", "<group>"), keys.bucket("", "<queue>"),
         keys.flow("", "<queue>"), keys.groups("", "<queue>"), keys.workflow("", "<id>"), keys.members("", "<id>"),
-        keys.upstream("", "<id>"), keys.downstream("", "<id>"), keys.broken("", "<id>"), keys.unsettled(""),
+        keys.upstream("", "<id>"), keys.downstream("", "<id>"), keys.broken("", "<id>"), keys.unsettled(""), keys.stream("", "<id>"),
     }  # fmt: skip
     rows = table(section("Keys"), "key", "type")
     shown = [word.replace("\\|", "|") for word in first_words(rows)] + [

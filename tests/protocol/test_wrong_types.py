@@ -14,6 +14,7 @@ from sublet.protocol.scripts import NAMES, Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest
 from sublet.steps import calls as steps
+from sublet.steps import chunks
 from sublet.workflows import following, storing
 from tests.conftest import SCHEDULE
 from tests.support.draws import one_in
@@ -128,6 +129,7 @@ async def scene(desk):
         "spend": flow.spend(desk.base, [(lease, 5) for lease in held]),
         "audit": verbs.audit(desk.base, "o" * 22, "anna", "retry", "task=t", "q", "5 jobs found"),
         "note": verbs.note(desk.base, [Note(lease, b"1", b"a line") for lease in held]),
+        "emit": chunks.emit(desk.base, held[0], chunks.Emission(0, [b"1", b"2"])),
         "step": steps.step(desk.base, held[0], {"paid": b"1"}),
         "steps": steps.step(desk.base, held[0], {}),
         "call": steps.call(

@@ -50,6 +50,17 @@ async def quick(ctx: Context) -> int:
 
 
 @app.task(timeout=300)
+async def emits_until(ctx: Context, until: str) -> int:
+    """Emits its attempt and a count until a file exists."""
+    count = 0
+    while not is_there(until) and ctx.seconds < LONG:
+        await ctx.emit([ctx.attempt, count])
+        count += 1
+        await asyncio.sleep(0.02)
+    return count
+
+
+@app.task(timeout=300)
 def plain_quick(ctx: Context) -> int:
     note(ctx, "done")
     return ctx.attempt

@@ -63,6 +63,8 @@ SAMPLES: dict[tuple[str, str], Sample] = {
     ("POST", "/jobs/{id}/fail"): Sample("/jobs/RUNNING/fail", HELD),
     ("POST", "/jobs/{id}/release"): Sample("/jobs/RUNNING/release", HELD),
     ("POST", "/jobs/{id}/note"): Sample("/jobs/RUNNING/note", HELD | {"checkpoint": 1}),
+    ("POST", "/jobs/{id}/emit"): Sample("/jobs/RUNNING/emit", HELD | {"before": 0, "chunks": ["Hel", "lo"]}),
+    ("GET", "/jobs/{id}/stream"): Sample("/jobs/RUNNING/stream"),
     ("POST", "/jobs/{id}/proceed"): Sample(
         "/jobs/RUNNING/proceed",
         HELD | {"result": 1, "workflow": "0-flow", "jobs": [{"task": "t", "id": "0-part"}]},

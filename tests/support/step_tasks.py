@@ -43,6 +43,13 @@ def full(ctx: Context) -> str:
 
 
 @app.task
+def tells(ctx: Context, count: int) -> None:
+    """Emits chunks."""
+    for i in range(count):
+        ctx.emit(i)
+
+
+@app.task
 def threads(ctx: Context) -> list[int]:
     """Steps from several threads at once."""
     found: dict[int, int] = {}

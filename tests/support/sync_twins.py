@@ -17,8 +17,8 @@ HEAD = "# Generated from {} by `.venv/bin/python -m tests.support.sync_twins --w
 CHANGES = {
     r"\b(async|await) ": "",
     r"\b__a(enter|exit)__\b": r"__\1__",
-    r"\baclose\b": "close",
-    r"\bAsyncIterator\b": "Iterator",
+    r"\baclos(e|ing)\b": r"clos\1",
+    r"\bAsync(Generator|Iterator)\b": r"\1",
     r"\b(Client|Handle|Schedules|Store|Summoner|Workflow)\b(?! [a-z])": r"Sync\1",
     r"\bsublet\.(client|scaling|store)\.(client|handle|schedules|store|summoner|workflow)\b": r"sublet.\1.sync_\2",
     r"\bfor one event loop\b": "without an event loop; threads may share it",

@@ -49,6 +49,7 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     b.ReleaseBatch: {"jobs": [_LEASE | _RELEASE]},
     b.Note: {"token": _TOKEN, **_NOTE},
     b.NoteBatch: {"jobs": [_LEASE | _NOTE]},
+    s.Emission: {"token": _TOKEN, "before": 0, "chunks": ["Hel", "lo"]},
     s.Steps: {"token": _TOKEN, "steps": {"charge": {"receipt": 4711}}},
     s.Continuation: {
         "token": _TOKEN,

@@ -19,6 +19,7 @@ IDS = {
     "release_batch": "releaseJobs",
     "note": "noteJob",
     "note_batch": "noteJobs",
+    "emit": "emitChunks",
     "step": "keepSteps",
     "proceed": "proceedJob",
     "call_job": "callJob",

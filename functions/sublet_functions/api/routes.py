@@ -21,6 +21,7 @@ from sublet_functions.handlers.call_job import call_job
 from sublet_functions.handlers.cancel import cancel
 from sublet_functions.handlers.claim import claim, claim_next
 from sublet_functions.handlers.complete import complete, complete_batch
+from sublet_functions.handlers.emit import emit
 from sublet_functions.handlers.erase import erase
 from sublet_functions.handlers.events import EVENT_STREAM, events
 from sublet_functions.handlers.fail import fail, fail_batch
@@ -59,6 +60,7 @@ from sublet_functions.handlers.server import get_server
 from sublet_functions.handlers.signal import signal
 from sublet_functions.handlers.stats import stats
 from sublet_functions.handlers.step import step
+from sublet_functions.handlers.stream import get_stream
 from sublet_functions.handlers.submit import submit, submit_batch
 from sublet_functions.handlers.suspend import suspend, suspend_batch
 from sublet_functions.handlers.tasks import get_task, list_tasks, publish_tasks
@@ -129,6 +131,9 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", "/jobs/{id}/release", WORK, release, b.Release, NO, {200: a.JobState}, LEASE_PROBLEMS),
     Route("POST", "/jobs/{id}/note", WORK, note, b.Note, NO, {200: a.JobState},
           (*LEASE_PROBLEMS, "oom")),
+    Route("POST", "/jobs/{id}/emit", WORK, emit, s.Emission, NO, {200: a.JobState}, (*LEASE_PROBLEMS, "oom"), most=MANY),
+    Route("GET", "/jobs/{id}/stream", READ, get_stream, NO, s.StreamQuery, {200: (s.ChunksPage, EVENT_STREAM), 204: NONE},
+          (*NOT_FOUND, "busy"), headers=("Last-Event-ID",)),
     Route("POST", "/jobs/{id}/step", WORK, step, s.Steps, NO, {200: s.KeptSteps}, (*LEASE_PROBLEMS, "steps-full"), most=MANY),
     Route("POST", "/jobs/{id}/proceed", WORK, proceed, s.Continuation, NO, {200: a.JobState},
           (*LEASE_PROBLEMS, "queue-full", "unknown-task"), most=MANY),
@@ -261,6 +266,8 @@ WITHIN_QUEUES = frozenset(
             fail,
             release,
             note,
+            emit,
+            get_stream,
             step,
             proceed,
             call_job,

@@ -1,12 +1,14 @@
-"""Bodies of requests and responses for steps, suspensions and signals."""
+"""Bodies of requests and responses for steps, suspensions, signals and streams."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from sublet.model import State
+from sublet.steps.chunks import EMIT_MAX, PAGE
 from sublet.workflows.following import FOLLOWING_MAX
-from sublet_functions.schemas.fields import Delay, Id, Name, Token
+from sublet_functions.schemas.fields import Delay, Id, Name, Token, Wait
+from sublet_functions.schemas.query import Query
 from sublet_functions.schemas.requests import BATCH_MAX, NewJob, RequestModel
 from sublet_functions.schemas.responses import ResponseModel
 
@@ -138,3 +140,46 @@ class KeptSignal(ResponseModel):
 
     id: str
     state: Literal["kept"]
+
+
+class Emission(RequestModel):
+    """Chunks of a running task's output."""
+
+    token: Token
+    before: Annotated[int, Field(ge=0, lt=10**14)] | None = Field(
+        None,
+        description="How many chunks this attempt has emitted before these: a repeated request then adds none again. Without it "
+        "each request adds its chunks.",
+    )
+    chunks: Annotated[list[Any], Field(min_length=1, max_length=EMIT_MAX)] = Field(
+        description="Each any JSON, at most 64 KiB."
+    )
+
+
+class StreamQuery(Query):
+    """Query of `GET /jobs/{id}/stream`: the position. `limit` and `wait` apply to pages, not to a stream."""
+
+    after: Annotated[str, Field(max_length=64)] | None = Field(
+        None,
+        description="The id of an event, or the cursor of the previous page. Default: from the oldest chunk kept.",
+    )
+    limit: Annotated[int, Field(ge=1, le=PAGE)] = Field(PAGE, description="Page size.")
+    wait: Wait = Field(0.0, description="Seconds to wait for the first chunk, or the job's end.")
+
+
+class StreamedChunk(ResponseModel):
+    """A chunk, and the attempt that emitted it."""
+
+    id: str
+    attempt: int
+    value: Any = Field(description="Null unless the token sees payloads.")
+
+
+class ChunksPage(ResponseModel):
+    """Chunks of a job in order. The stream ends with a page without chunks of a job that has ended."""
+
+    id: str
+    state: State | None = Field(description="Null if the job was deleted.")
+    chunks: list[StreamedChunk]
+    cursor: str = Field(description="`after` of the next page.")
+    missed: bool = Field(description="Chunks after the requested position were dropped: the stream was full.")

@@ -45,6 +45,12 @@ GROUPS = {
             details="The server keeps the last 10,000 events of each partition.",
         ),
         Command(
+            "stream",
+            "ID [options]",
+            "Print what a job's task emits (ctx.emit), until the job has ended; exit 1 unless it\nis completed.",
+            "jobs.events:stream",
+        ),
+        Command(
             "cancel",
             "ID… | --task NAME …",
             "Cancel jobs. A running job ends at its worker's next heartbeat.",

@@ -1,6 +1,7 @@
 """`Client`: submit jobs, wait for results, and operate a namespace."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -15,6 +16,7 @@ from sublet.options import Options, Seconds
 from sublet.outcome import Outcome
 from sublet.protocol.payload import payload_of
 from sublet.steps.calls import value_of
+from sublet.steps.chunks import Chunk
 from sublet.store.store import Store
 
 if TYPE_CHECKING:
@@ -82,6 +84,18 @@ class Client:
         return result_of(
             job_id, await self._whole(job_id, await self.store.watch(job_id, timeout)), decode, timeout
         )
+
+    async def stream(
+        self, job_id: str, after: int = 0, timeout: float = 300.0
+    ) -> AsyncGenerator[Chunk, None]:
+        """Yield the chunks that a job's task emits, as `Handle.stream`."""
+        async with aclosing(self.store.stream(job_id, after, timeout)) as pages:
+            async for page in pages:
+                for chunk in page.chunks():
+                    yield chunk
+                if page.is_over:
+                    return
+        raise TimeoutError(f"job {job_id} has not ended after {timeout:g} s; it continues")
 
     async def _whole(self, job_id: str, standing: Standing) -> Standing:
         if not is_reference(standing.result):

@@ -1,7 +1,8 @@
 # Generated from client.py by `.venv/bin/python -m tests.support.sync_twins --write`: do not edit.
 """`SyncClient`: submit jobs, wait for results, and operate a namespace."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -16,6 +17,7 @@ from sublet.options import Options, Seconds
 from sublet.outcome import Outcome
 from sublet.protocol.payload import payload_of
 from sublet.steps.calls import value_of
+from sublet.steps.chunks import Chunk
 from sublet.store.sync_store import SyncStore
 
 if TYPE_CHECKING:
@@ -81,6 +83,16 @@ class SyncClient:
         NotFound, PayloadLost; TimeoutError after `timeout` seconds.
         """
         return result_of(job_id, self._whole(job_id, self.store.watch(job_id, timeout)), decode, timeout)
+
+    def stream(self, job_id: str, after: int = 0, timeout: float = 300.0) -> Generator[Chunk, None]:
+        """Yield the chunks that a job's task emits, as `SyncHandle.stream`."""
+        with closing(self.store.stream(job_id, after, timeout)) as pages:
+            for page in pages:
+                for chunk in page.chunks():
+                    yield chunk
+                if page.is_over:
+                    return
+        raise TimeoutError(f"job {job_id} has not ended after {timeout:g} s; it continues")
 
     def _whole(self, job_id: str, standing: Standing) -> Standing:
         if not is_reference(standing.result):

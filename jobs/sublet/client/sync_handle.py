@@ -1,7 +1,7 @@
 # Generated from handle.py by `.venv/bin/python -m tests.support.sync_twins --write`: do not edit.
 """`SyncHandle`: a submitted job."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -10,6 +10,7 @@ from sublet.client.result import result_of
 from sublet.errors import Invalid
 from sublet.model import Job, Standing
 from sublet.options import Seconds
+from sublet.steps.chunks import Chunk
 
 if TYPE_CHECKING:
     from sublet.client.sync_client import SyncClient
@@ -42,6 +43,13 @@ class SyncHandle(Generic[R]):
             ended = self._client._whole(self.id, self._ended)
             return result_of(self.id, ended, self._decode, timeout)
         return self._client.result(self.id, timeout, self._decode)
+
+    def stream(self, after: int = 0, timeout: float = 300.0) -> Generator[Chunk, None]:
+        """Yield the chunks that the job's task emits, after the one with the id `after`, until the job has ended. Raises
+        NotFound, Unavailable; TimeoutError after `timeout` seconds, and the job continues.
+        """
+        self._check_stored()
+        return self._client.stream(self.id, after, timeout)
 
     def get(self) -> Job:
         """Return the job with its present state, result and attempts. Raises NotFound."""

@@ -11,6 +11,7 @@ from sublet.context import Context, Discard, Snooze, checked_delay
 from sublet.errors import Invalid, JobsError, Unavailable
 from sublet.execution import stack
 from sublet.execution.following import joined
+from sublet.execution.steps.emitter import Emitter
 from sublet.execution.steps.kept import LoopSteps, PlainSteps
 from sublet.large_payloads.storage import Storage
 from sublet.model import Completion, Ending, Failure, Following, Lease, News, Note, Release, Suspension
@@ -77,6 +78,7 @@ class Reports:
     """The jobs that follow, of a task in a child process."""
     storage: Storage | None = None
     """For large results of other jobs."""
+    emitter: Emitter | None = None
 
     def __init__(
         self, notify: Callable[[], None], waits: Callable[[], None], source: JobSource | None
@@ -95,11 +97,16 @@ class Reports:
         )
 
     async def ask(self, lease: Lease, what: str, argument: Any) -> Any:
-        """Call the source's method `what` until the server answers, as a result must not be lost. Raises Refused,
-        Invalid.
+        """Call the source's method `what` until the server answers, as a result must not be lost; `emit` collects chunks.
+        What was emitted before is sent before. Raises Refused, Invalid.
         """
         if self._source is None:
             raise Invalid("this attempt keeps no steps")
+        if what == "emit":
+            await self._emit(self._source, lease, argument)
+            return None
+        if self.emitter:
+            await self.emitter.flush()
         while True:
             try:
                 found = await getattr(self._source, what)(lease, argument)
@@ -110,6 +117,12 @@ class Reports:
             else:
                 self.progressed_at = time.monotonic()
                 return found
+
+    async def _emit(self, source: JobSource, lease: Lease, chunk: bytes) -> None:
+        self.progressed_at = time.monotonic()
+        if self.emitter is None:
+            self.emitter = Emitter(partial(source.emit, lease), partial(asyncio.sleep, KEEP_AGAIN))
+        await self.emitter.add(chunk)
 
     def add(self, news: News, body: bytes) -> None:
         """Keep a report; it replaces an unsent one of its kind. Safe from any thread."""

@@ -328,6 +328,11 @@ def audit(base: str) -> str:
     return f"{base}:audit"
 
 
+def stream(base: str, job_id: str) -> str:
+    """Capped stream of the chunks that a job's task emits; also the pub/sub channel that tells of new ones."""
+    return f"{base}:stream:{job_id}"
+
+
 def ended(base: str) -> str:
     """Name of the pub/sub channel on which the ids of jobs that are waited for are published when they end."""
     return f"{base}:ended"

@@ -53,7 +53,7 @@ LIBRARIES = (
 NAMES = (
     "init", "submit", "workflow", "claim", "heartbeat", "complete", "proceed", "fail", "release",
     "cancel", "retry", "promote", "reschedule", "erase", "reap", "prune", "watch", "pause", "resume", "configure", "group", "spend", "audit",
-    "note", "step", "call", "suspend", "signal", "enlist", "drain", "reconcile", "publish", "sample",
+    "note", "emit", "step", "call", "suspend", "signal", "enlist", "drain", "reconcile", "publish", "sample",
     "schedule", "pick", "fire", "pool", "summon", "complain",
     "repair", "recount", "drop",
 )  # fmt: skip

@@ -53,6 +53,10 @@ class Steps(Protocol):
         """Return the result of a job of its own; raise Suspended until it has ended."""
         ...
 
+    def emit(self, chunk: Any) -> Any:
+        """Append a chunk to the job's stream."""
+        ...
+
     def upstream(self) -> Upstream:
         """Return the outcomes of its upstreams."""
         ...

@@ -17,6 +17,7 @@ from sublet import model
 from sublet.errors import Denied, Invalid, JobsError, NotFound, Unavailable
 from sublet.protocol import keys, verbs
 from sublet.steps.calls import CalledJob, Kept
+from sublet.steps.chunks import Emission
 from sublet.store import http_codec
 from sublet.store.http_endpoint import Endpoint, address
 from sublet.workflows.following import settle_each
@@ -173,6 +174,11 @@ class HttpSource:
         """Keep steps; return those that were kept before."""
         path = f"/jobs/{lease.id}/step"
         return await self._ask("POST", path, http_codec.kept_steps, http_codec.steps(lease, steps))
+
+    async def emit(self, lease: model.Lease, emission: Emission) -> None:
+        """As `JobSource.emit`."""
+        body = http_codec.emission(lease, emission)
+        await self._ask("POST", f"/jobs/{lease.id}/emit", lambda answer: None, body)
 
     async def call(self, lease: model.Lease, called: CalledJob) -> Kept:
         """As `JobSource.call`. The server makes the job's options of its fields."""

@@ -35,6 +35,7 @@ from sublet.model import (
 )
 from sublet.protocol.keys import check_name, is_name
 from sublet.steps.calls import Called, CalledJob, Kept
+from sublet.steps.chunks import Emission
 from sublet.workflows.upstream import UpstreamPage
 
 log = logging.getLogger(__name__)
@@ -265,6 +266,12 @@ def steps(lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Any]:
     """Encode the steps to keep. Raises Invalid for one that is not JSON."""
     values = {name: _value_of(value, f"step {name}", lease) for name, value in steps.items()}
     return {"token": lease.token, "steps": values}
+
+
+def emission(lease: Lease, emission: Emission) -> dict[str, Any]:
+    """Encode the chunks to emit. Raises Invalid for one that is not JSON."""
+    chunks = [_value_of(chunk, "a chunk", lease) for chunk in emission.chunks]
+    return {"token": lease.token, "before": emission.before, "chunks": chunks}
 
 
 def kept_steps(answer: Answer) -> dict[str, Kept]:

@@ -29,6 +29,8 @@ MANY = 200
 """Up to so many jobs are read every second, more every other second."""
 BATCH = 50
 REST = 0.5
+AWAY = RedisError, OSError
+"""Errors of a lost connection."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
@@ -261,7 +263,7 @@ def _is_over(standing: Standing) -> bool:
 def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) -> Standing:
     """Wait up to `wait` seconds for a job's end; return its standing, ended or not. `base`: its partition."""
     until = time.monotonic() + wait
-    with _reader(transport, base) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
+    with reader(transport, base) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
         with contextlib.suppress(RedisError, OSError):  # the call below raises the error
             pubsub.subscribe(keys.ended(base))
             pubsub.get_message(timeout=REREAD)  # the confirmation: from here on no message is missed
@@ -281,7 +283,7 @@ def watch_many_sync(
     """Wait up to `wait` seconds for jobs (id → partition); yield those that have ended, in batches."""
     until, left = time.monotonic() + wait, dict(jobs)
     bases = list(dict.fromkeys(jobs.values()))
-    with _reader(transport, bases[0]) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
+    with reader(transport, bases[0]) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
         with contextlib.suppress(RedisError, OSError):  # the calls below raise the error
             pubsub.subscribe(*map(keys.ended, bases))
             for _ in bases:
@@ -334,7 +336,8 @@ def _pause(watched: int) -> float:
 
 
 @contextlib.contextmanager
-def _reader(transport: SyncTransport, base: str) -> Iterator[Any]:
+def reader(transport: SyncTransport, base: str) -> Iterator[Any]:
+    """Open a client for blocking reads of a partition's server."""
     if isinstance(transport, SyncRoutingTransport):
         with transport.new_client(base) as client:
             yield client

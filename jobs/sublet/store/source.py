@@ -19,6 +19,7 @@ from sublet.model import (
     WorkerInfo,
 )
 from sublet.steps.calls import CalledJob, Kept
+from sublet.steps.chunks import Emission
 from sublet.workflows.upstream import UpstreamPage
 
 HTTP_QUEUES = 1000
@@ -74,6 +75,10 @@ class JobSource(Protocol):
         the job all its tries again. Return those that were kept before, which stay; without steps all kept ones,
         and signals and sleeps. Raises LeaseLost, NotFound, StepsFull, Invalid, TooMany, Unavailable.
         """
+        ...
+
+    async def emit(self, lease: Lease, emission: Emission) -> None:
+        """Append chunks to a running job's stream. Raises LeaseLost, NotFound, OutOfMemory, Invalid, Unavailable."""
         ...
 
     async def call(self, lease: Lease, called: CalledJob) -> Kept:

@@ -1,7 +1,7 @@
 """`Store`: reach jobs in Redis, on an event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sublet.connection.routing import RoutingTransport, transport_for
@@ -34,13 +34,16 @@ from sublet.protocol import verbs
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.steps import calls as step_calls
+from sublet.steps import chunks
 from sublet.steps.calls import CalledJob, Kept
+from sublet.steps.chunks import Emission, StreamPage
 from sublet.store import results
 from sublet.store.claim import ClaimRequest, Claims
 from sublet.store.events import EventStream
 from sublet.store.results import ResultWatcher
 from sublet.store.sampler import Sampler
 from sublet.store.source import PoolSummoner
+from sublet.store.waiting.streams import Streams
 from sublet.submission.durability import raise_with_ids
 from sublet.tasks import catalogue
 from sublet.workflows.following import complete, settle_each
@@ -55,8 +58,7 @@ T = TypeVar("T")
 class Store:
     """Reaches a namespace's jobs in Redis. For one event loop; connects at its first call.
 
-    `client` and `blocking` (for blocking reads) are redis-py clients to use instead of those made from the
-    settings.
+    `client` and `blocking` (for blocking reads): redis-py clients to use instead of those of the settings.
     """
 
     def __init__(
@@ -77,16 +79,9 @@ class Store:
         self._preparing: asyncio.Future[None] | None = None
         self.hurried = asyncio.Event()
         self._claims = Claims(
-            settings,
-            self.operations,
-            self.run,
-            self._recreate,
-            self.prepare,
-            self.settle,
-            self.hurried,
-            blocking,
-            self._routes,
-        )
+            settings, self.operations, self.run, self._recreate, self.prepare, self.settle, self.hurried, blocking, self._routes
+        )  # fmt: skip
+        self.streams = Streams(settings, self.run, blocking, self._routes)
         self._sampler = Sampler(self.follow, self.operations)
         self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
         """Called with the queues of each submit, to start workers for them."""
@@ -136,9 +131,7 @@ class Store:
         return list(found.values())
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Store any number of jobs; return the answers in order. Safe to repeat. Raises Invalid, Refused or
-        Unavailable; then some jobs may be stored.
-        """
+        """Store jobs; return the answers in order. Safe to repeat. Some are stored after Invalid, Refused, Unavailable."""
         if self._storage is not None:
             return await self._submit_large(self._storage, jobs, self.operations.submit)
         stored = await self.follow(self.operations.submit(jobs))
@@ -275,6 +268,10 @@ class Store:
         """Keep steps; return those that were kept before."""
         return await self.run(step_calls.step(self.operations.base_of_job(lease.id), lease, steps))
 
+    async def emit(self, lease: Lease, emission: Emission) -> None:
+        """As `JobSource.emit`."""
+        await self.run(chunks.emit(self.operations.base_of_job(lease.id), lease, emission))
+
     async def call(self, lease: Lease, called: CalledJob) -> Kept:
         """As `JobSource.call`."""
         from sublet.workflows.calling import call  # few jobs call others
@@ -364,11 +361,10 @@ class Store:
             self._results.hurry()
         if self._event_stream:
             self._event_stream.close()
+        self.streams.close()
 
     async def rest(self) -> None:
-        """Finish background work of claims and close their blocking connection. Call it before a platform freezes
-        the process.
-        """
+        """Finish background work of claims, close their blocking connection: before a platform freezes the process."""
         await self._sampler.aclose()
         await self._claims.aclose()
 
@@ -385,6 +381,10 @@ class Store:
                 self._event_stream.close()
         return self._event_stream
 
+    def stream(self, job_id: str, *position: Any) -> AsyncGenerator[StreamPage, None]:
+        """Yield the pages of a job's stream, as `Streams.follow`."""
+        return self.streams.follow(self.operations.base_of_job(job_id), job_id, *position)
+
     async def aclose(self) -> None:
         """Finish background work and close all connections."""
         await self._sampler.aclose()
@@ -395,4 +395,5 @@ class Store:
             await self._results.aclose()
         if self._event_stream:
             await self._event_stream.aclose()
+        await self.streams.aclose()
         await self._transport.aclose()

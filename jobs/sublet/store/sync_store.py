@@ -1,6 +1,6 @@
 """`SyncStore`: submit jobs and operate a namespace in Redis, without an event loop."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sublet.connection.routing import sync_transport_for
@@ -11,7 +11,9 @@ from sublet.large_payloads.storage import storage_of
 from sublet.model import Standing, Submission, Submitted
 from sublet.operations.operations import Operations
 from sublet.protocol.plan import Plan
+from sublet.steps.chunks import StreamPage
 from sublet.store.results import read_many, watch_many_sync, watch_sync
+from sublet.store.waiting.streams import follow_stream_sync
 from sublet.submission.durability import raise_with_ids
 
 if TYPE_CHECKING:
@@ -134,6 +136,11 @@ class SyncStore:
         self.prepare()
         if jobs:
             yield from watch_many_sync(self.transport, jobs, wait)
+
+    def stream(self, job_id: str, after: int, seconds: float) -> Generator[StreamPage, None, None]:
+        """Yield the pages of a job's stream, as `Streams.follow`."""
+        self.prepare()
+        return follow_stream_sync(self.transport, self.operations.base_of_job(job_id), job_id, after, seconds)
 
     def close(self) -> None:
         """Close all connections."""

@@ -15,6 +15,7 @@ from sublet.model import Lease
 from sublet.protocol.plan import Plan
 from sublet.protocol.scripts import Call
 from sublet.steps.calls import step
+from sublet.steps.chunks import Emission, emit
 from sublet.tasks.middleware import Hook
 from sublet.workflows.calling import call
 from sublet.workflows.upstream import page
@@ -47,6 +48,7 @@ class _InlineSteps:
         base = store.operations.base_of_job(lease.id)
         plans: dict[str, Callable[[Any], Plan[Any]]] = {
             "step": lambda steps: _one_call(step(base, lease, steps)),
+            "emit": lambda chunk: _one_call(emit(base, lease, Emission(None, [chunk]))),
             "call": lambda called: call(store.operations, lease, called),
             "upstream": lambda start: page(base, lease, start),
         }

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from sublet.errors import NoNamespace, OutOfMemory, QueueFull, Unavailable
+from sublet.errors import JobsError, LeaseLost, NoNamespace, NotFound, OutOfMemory, QueueFull, Unavailable
 from sublet.execution.attempt import Attempt, put_back
 from sublet.model import Ending
 from sublet.store.outage_log import OutageLog
@@ -55,6 +55,7 @@ class SettleLoop:
     async def _settle(self, batch: list[tuple[Attempt, Ending]]) -> None:
         try:
             await self._send_notes([attempt for attempt, _ in batch])
+            await self._send_chunks([attempt for attempt, _ in batch])
             answers = await self._source.settle([ending for _, ending in batch])
         except NoNamespace:
             answers = ["NOT_FOUND"] * len(batch)
@@ -77,6 +78,17 @@ class SettleLoop:
             f"store the jobs that follow job {ending.lease.id}", QueueFull(answer.partition(" ")[2])
         )
         asyncio.get_running_loop().call_later(FULL_AGAIN, self.put, attempt, ending)
+
+    async def _send_chunks(self, attempts: list[Attempt]) -> None:
+        ends = [attempt.reports.emitter.finish() for attempt in attempts if attempt.reports.emitter]
+        for error in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(error, LeaseLost | NotFound | NoNamespace):
+                continue  # the outcome gets the same answer
+            is_away = isinstance(error, Unavailable) and not error.lasting
+            if isinstance(error, JobsError) and not is_away:
+                self._outage.hindered("store the chunks of a stream", error)
+            elif error:
+                raise error
 
     async def _send_notes(self, attempts: list[Attempt]) -> None:
         # Checkpoints and logs go first: afterwards the lease is gone

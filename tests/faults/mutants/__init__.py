@@ -32,6 +32,7 @@ from tests.faults.mutants import (
     secrets,
     steps,
     straight,
+    streams,
     tokens,
     workers,
 )
@@ -46,6 +47,7 @@ MUTANTS = (
     *conflicts.MUTANTS,
     *reschedules.MUTANTS,
     *steps.MUTANTS,
+    *streams.MUTANTS,
     *roll.MUTANTS,
     *maintenance.MUTANTS,
     *clients.MUTANTS,

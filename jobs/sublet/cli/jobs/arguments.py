@@ -154,6 +154,14 @@ def _events(parser: CommandParser) -> None:
     common_arguments.seconds(parser, "30s", "end after this time, with exit code 0")
 
 
+def _stream(parser: CommandParser) -> None:
+    parser.positional("id", metavar="ID", help="the job, or the unique end of its id")
+    parser.option(
+        "--after", metavar="N", type=types.integer, default=0, help="begin after the chunk with this id (0)"
+    )
+    common_arguments.seconds(parser, "30s", "end after this time, with exit code 0")
+
+
 def _ids(parser: CommandParser) -> None:
     option = parser.option
     parser.positional(
@@ -294,6 +302,7 @@ ARGUMENTS = {
     "list": _list,
     "workflow": _workflow,
     "events": _events,
+    "stream": _stream,
     "cancel": _ids,
     "retry": _retry,
     "signal": _signal,

@@ -1,4 +1,4 @@
-"""`events`: follow the changes of jobs' states."""
+"""`events` and `stream`: follow the changes of jobs' states, and the chunks of a job."""
 
 import asyncio
 import sys
@@ -7,15 +7,18 @@ from argparse import Namespace
 from datetime import UTC, datetime
 from typing import Any
 
-from sublet.cli.output import STATE_COLOURS, clean, compact, fit, note, paint, write
-from sublet.cli.session import settings_of
+from sublet.cli.jobs.ids import typed
+from sublet.cli.jobs.query import find_job
+from sublet.cli.output import STATE_COLOURS, clean, compact, fit, note, paint, put, write
+from sublet.cli.session import client_of, settings_of
 from sublet.connection.routing import RoutingTransport, transport_for
 from sublet.connection.settings import Settings, check
 from sublet.connection.transport import follow
 from sublet.errors import Forbidden, Unavailable, Unfit
-from sublet.model import format_moment
+from sublet.model import State, format_moment
 from sublet.operations.operations import Operations
 from sublet.protocol import reads
+from sublet.steps.chunks import Chunk, StreamPage
 from sublet.store.events import Cursor, EventPage, EventStream, JobEvent, cursor_text
 
 PAGE = 500
@@ -142,3 +145,42 @@ def _as_json(event: JobEvent) -> dict[str, Any]:
         "state": event.state.value,
         "code": event.code,
     }
+
+
+def stream(args: Namespace) -> int:
+    """Print the chunks of a job until it has ended, or for --for; return 1 if it was not completed."""
+    with client_of(settings_of(args)) as client:
+        job_id, attempt = find_job(client, typed(args.id)).id, 0
+        page: StreamPage | None = None
+        for page in client.store.stream(job_id, args.after, args.seconds or 1e9):
+            for chunk in page.chunks():
+                if not args.json:
+                    _note_gap(chunk, attempt)
+                attempt = chunk.attempt
+                _print_chunk(chunk, args.json)
+            sys.stdout.flush()
+    if page is None or not page.is_over:
+        return 0
+    if args.json:
+        write(compact({"state": page.state, "cursor": page.cursor}))
+    else:
+        write()
+        note(f"{job_id} is {page.state or 'deleted'}")
+    return int(page.state is not State.COMPLETED)
+
+
+def _note_gap(chunk: Chunk, attempt: int) -> None:
+    if chunk.missed:
+        note("chunks are missing: the stream keeps the newest 10,000, and 8 MiB")
+    if attempt and chunk.attempt != attempt:
+        write()
+        note(f"attempt {chunk.attempt} begins:")
+
+
+def _print_chunk(chunk: Chunk, as_json: bool) -> None:
+    if as_json:
+        write(compact(chunk._asdict()))
+    elif isinstance(chunk.value, str):
+        put("\n".join(clean(line) for line in chunk.value.split("\n")), end="")
+    else:
+        write(compact(chunk.value))

@@ -41,7 +41,7 @@ UNREAD = {"payload"}
 def get(args: Namespace) -> int:
     """Print one job with its attempts, by its id or the id's end. Raises NotFound."""
     with client_of(settings_of(args)) as client:
-        job = _find(client, typed(args.id))
+        job = find_job(client, typed(args.id))
         if args.json:
             document(as_json(job))
         else:
@@ -57,7 +57,8 @@ def as_json(shown: JobSummary | WorkerInfo, without: Collection[str] = ()) -> di
     }
 
 
-def _find(client: SyncClient, job_id: str) -> Job:
+def find_job(client: SyncClient, job_id: str) -> Job:
+    """Read a job by its id, or the unique end of it. Raises NotFound."""
     try:
         return read(client, client.store.operations.get(job_id))
     except NotFound as error:

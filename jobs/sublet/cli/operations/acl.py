@@ -35,6 +35,7 @@ VERBS = {
         "fail",
         "release",
         "note",
+        "emit",
         "step",
         "call",
         "suspend",
@@ -55,10 +56,10 @@ LOOK = "get getrange hget hstrlen hgetall hmget zscore zmscore hlen hexists exis
 PREPARE = "hget info|memory"
 CALENDAR = "hgetall hmget zscore time zrange"
 PLAIN = {
-    "submit": f"{PREPARE} hgetall hmget hkeys hlen lrange zscore time ping subscribe",
+    "submit": f"{PREPARE} hgetall hmget hkeys hlen lrange zscore xrange time ping subscribe unsubscribe",
     "work": f"{PREPARE} {CALENDAR} zcount zscan hscan exists lrange blpop lpop lpush pexpire ping",
     "read": f"{LOOK} info script|exists",
-    "admin": f"{PREPARE} {LOOK} info script|exists script|load scan sscan mget hkeys blpop lpop lpush pexpire ping subscribe",
+    "admin": f"{PREPARE} {LOOK} info script|exists script|load scan sscan mget hkeys blpop lpop lpush pexpire ping subscribe unsubscribe",
     "tick": f"{PREPARE} {CALENDAR} zcount ping",
 }
 """Role → commands that its user may send without a script (`|`: subcommand). SCAN also shows other keys'
@@ -148,7 +149,11 @@ def rights(settings: Settings, roles: Sequence[str], *, may_eval: bool = True) -
     """
     bases = [keys.base(settings.namespace, p) for p in range(settings.partitions)]
     verbs = sorted({verb for role in roles for verb in VERBS[role]})
-    mode, channels = ("~", [f"&{keys.ended(base)}" for base in bases]) if verbs else ("%R~", [])
+    mode, channels = (
+        ("~", [f"&{name}" for base in bases for name in (keys.ended(base), keys.stream(base, "*"))])
+        if verbs
+        else ("%R~", [])
+    )
     places = [f"{mode}{place}" for base in bases for place in (base, f"{base}:*")]
     found = {command for role in roles for command in PLAIN[role].split()}
     found |= {command for verb in verbs for command in commands(verb)} | ({"evalsha"} if verbs else set())

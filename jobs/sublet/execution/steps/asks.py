@@ -69,6 +69,7 @@ FORMS = {
         lambda words: {name: _read_kept(kept) for name, kept in words.items()},
     ),
     "call": _Form(_write_call, _read_call, _write_kept, _read_kept),
+    "emit": _Form(_text, _raw, lambda nothing: None, lambda nothing: None),
     "upstream": _Form(int, int, _write_page, _read_page),
 }
 """By the name of the method of `JobSource` that answers."""

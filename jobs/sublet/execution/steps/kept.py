@@ -16,6 +16,7 @@ from pydantic_core import PydanticSerializationError
 
 from sublet.errors import Invalid, JobCancelled, JobFailed, JobsError
 from sublet.execution import frames
+from sublet.execution.steps.emitter import encoded
 from sublet.execution.steps.upstream import LoopUpstream, PlainUpstream, large_result
 from sublet.large_payloads.storage import Storage, is_reference
 from sublet.model import Lease, Submission
@@ -160,6 +161,10 @@ class LoopSteps:
         """Return the result of a job of its own; raise Suspended until it has ended."""
         return await self._follow(self._plans.call(name, job))
 
+    async def emit(self, chunk: Any) -> None:
+        """Append a chunk to the job's stream."""
+        await self._ask("emit", encoded(chunk))
+
     def upstream(self) -> LoopUpstream:
         """Return the outcomes of its upstreams."""
         return LoopUpstream(partial(self._ask, "upstream"), self._storage)
@@ -212,6 +217,10 @@ class PlainSteps:
     def call(self, name: str, job: Submission) -> Any:
         """Return the result of a job of its own; raise Suspended until it has ended."""
         return self._follow(self._plans.call(name, job))
+
+    def emit(self, chunk: Any) -> None:
+        """Append a chunk to the job's stream."""
+        self._ask("emit", encoded(chunk))
 
     def upstream(self) -> PlainUpstream:
         """Return the outcomes of its upstreams."""
