@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sublet.outcome import Outcome
     from sublet.schedules.definition import Schedule
     from sublet.schedules.recurrence import Recurrence
+    from sublet.steps.chunks import Chunk
     from sublet.tasks.failures import AttemptFailure
     from sublet.then import Then
     from sublet.worker.config import WorkerConfig
@@ -63,6 +64,7 @@ _HOMES = {
     "sublet.schedules.definition": ("Schedule",),
     "sublet.app": ("App", "Task"),
     "sublet.schedules.recurrence": ("Recurrence",),
+    "sublet.steps.chunks": ("Chunk",),
     "sublet.tasks.failures": ("AttemptFailure",),
     "sublet.then": ("Then",),
     "sublet.worker.config": ("WorkerConfig",),
@@ -71,7 +73,7 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "App", "Attempt", "AttemptFailure", "Backoff", "Changed", "Client", "Context", "Discard", "Handle", "Invalid", "Job", "JobCancelled",
+    "App", "Attempt", "AttemptFailure", "Backoff", "Changed", "Chunk", "Client", "Context", "Discard", "Handle", "Invalid", "Job", "JobCancelled",
     "JobFailed", "JobsError", "KeyTaken", "LeaseLost", "NoNamespace", "NotFound", "Options", "OutOfMemory", "Outcome", "Page", "Queue",
     "QueueFull", "Recurrence", "Refused", "Schedule", "Settings", "Snooze", "State", "Stats", "StepsFull", "Submission", "Submitted",
     "SyncClient", "SyncHandle", "Task", "Then", "TooMany", "Unavailable", "Unfit", "Worker", "WorkerConfig", "WorkersFull",

@@ -31,6 +31,28 @@ async def on_loop(ctx: Context) -> list[object]:
     return [paid, await ctx.wait_for("approval", timeout=timedelta(days=7))]
 
 
+@app.task
+def plain_words(ctx: Context) -> None:
+    for word in ("a", "b"):
+        ctx.emit(word)
+
+
+@app.task
+async def words(ctx: Context) -> None:
+    for word in ("a", "b"):
+        await ctx.emit(word)
+
+
+@pytest.mark.parametrize(
+    ("task", "how"), [(words, "thread"), (plain_words, "thread"), (plain_words, "inline")]
+)
+def test_the_chunks_of_a_task_are_read_in_a_sandbox(task, how):
+    with Sandbox(app, plain=how) as sandbox:
+        handle = task.submit_sync()
+        assert sandbox.drain_sync().completed == 1
+        assert [chunk.value for chunk in handle.stream()] == ["a", "b"]
+
+
 @pytest.mark.parametrize(("task", "how"), [(on_loop, "thread"), (plain, "thread"), (plain, "inline")])
 def test_a_job_sleeps_for_a_month_and_is_approved(task, how):
     DONE.clear()

@@ -176,7 +176,13 @@ def test_each_role_has_the_routes_of_the_design():
         for part in ("", "/{id}")
         for verb in ("heartbeat", "complete", "fail", "release", "note", "suspend")
     ]
-    verbs += ["/jobs/{id}/proceed", "/jobs/{id}/step", "/jobs/{id}/call", "/jobs/{id}/upstream"]
+    verbs += [
+        "/jobs/{id}/emit",
+        "/jobs/{id}/proceed",
+        "/jobs/{id}/step",
+        "/jobs/{id}/call",
+        "/jobs/{id}/upstream",
+    ]
     assert may[Role.WORK] == {
         *(
             "GET /whoami",

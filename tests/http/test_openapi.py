@@ -32,7 +32,7 @@ OPERATIONS = {
 
 VERBS = {
     *("submit", "get", "list", "put", "update", "delete", "publish", "register", "run", "claim", "heartbeat", "complete"),
-    *("finish", "fail", "release", "note", "keep", "suspend", "signal", "call", "proceed", "cancel", "retry", "promote", "reschedule", "erase", "pause", "resume", "reconcile", "retire", "drain"),
+    *("finish", "fail", "release", "note", "keep", "emit", "suspend", "signal", "call", "proceed", "cancel", "retry", "promote", "reschedule", "erase", "pause", "resume", "reconcile", "retire", "drain"),
 }  # fmt: skip
 
 

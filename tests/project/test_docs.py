@@ -137,8 +137,9 @@ def test_the_page_of_steps_works_as_written(home, env, raw):
 
 
 @pytest.mark.real_server
-def test_the_page_of_large_payloads_works_as_written(home, env, raw):
-    page = (ROOT / "docs" / "guides" / "large-payloads.md").read_text()
+@pytest.mark.parametrize("name", ["large-payloads", "streams"])
+def test_a_page_with_programs_works_as_written(home, env, raw, name):
+    page = (ROOT / "docs" / "guides" / f"{name}.md").read_text()
     for name, text in blocks("python", page):
         (home / name).write_text(text)
     env = env | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"}  # python3 has Sublet

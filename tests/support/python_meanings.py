@@ -55,6 +55,8 @@ MEANINGS = {
     "LargePayloads.get.name": "The object's name.",
     "LargePayloads.delete.names": "The objects' names.",
     "Client.result.decode": "Makes the value from the stored JSON.",
+    "Chunk.value": "Any JSON.",
+    "Client.stream.after": "The `id` of the last `Chunk` read; 0: from the oldest.",
     "Client.list_jobs.filters": "By name; `limit` is the number of jobs, `cursor` that of a `Page`.",
     "Client.workflow.workflow_id": "The id of a stored workflow. Default: a new one.",
     "Client.cancel.revision": "The `revision` that the caller has read.",

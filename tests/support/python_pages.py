@@ -26,7 +26,7 @@ PAGES = {
         "Most code submits by [`Task.submit`](python-tasks.md#tasksubmit).",
         {
             "Clients": ("sublet:Client", "sublet:SyncClient", "sublet:Settings"),
-            "Handles and results": ("sublet:Handle", "sublet:SyncHandle", "sublet:Outcome"),
+            "Handles and results": ("sublet:Handle", "sublet:SyncHandle"),
             "Submit many jobs": ("sublet:Submission", "sublet:Submitted"),
         },
     ),
@@ -103,6 +103,8 @@ PAGES = {
                 "sublet:Attempt",
                 "sublet.model:LastError",
                 "sublet.model:KeptStep",
+                "sublet:Outcome",
+                "sublet:Chunk",
             ),
             "Lists": ("sublet:Page", "sublet.model:JobSummary"),
             "Queues, workers and statistics": (
@@ -200,7 +202,7 @@ GROUPS = {
     "Client": {
         "Submit": ("submit", "submit_all"),
         "Workflows": ("workflow", "upstream"),
-        "Wait for results": ("result", "results", "gather", "as_completed"),
+        "Wait for results": ("result", "results", "gather", "as_completed", "stream"),
         "Look at jobs": ("get", "list_jobs"),
         "Change jobs": ("cancel", "retry", "signal", "promote", "reschedule", "erase", "order_page", "audit"),
         "Queues": ("queues", "queue", "pause", "resume", "configure", "groups", "change_group"),

@@ -47,7 +47,7 @@ GROUPS = {
         Command(
             "stream",
             "ID [options]",
-            "Print what a job's task emits (ctx.emit), until the job has ended; exit 1 unless it\nis completed.",
+            "Print what a job's task emits (ctx.emit), until the job has ended. Exit 1 unless\nit is completed.",
             "jobs.events:stream",
         ),
         Command(

@@ -17,7 +17,7 @@ All commands: {program} --help
 _OVERVIEW = """usage: {program} COMMAND …   ({program} COMMAND --help says more)
 
   submit TASK [JSON]   submit a job; --wait prints its result
-  get ID               show one job, attempt by attempt
+  get ID               show one job, attempt by attempt;  stream  its output
   list     workflow    list jobs by state, queue and task; show one workflow
   queues stats events  how many jobs wait, run, have finished; follow changes
   cancel  reschedule   cancel jobs; move those that wait;  erase  finished ones

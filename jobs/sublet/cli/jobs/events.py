@@ -181,6 +181,8 @@ def _print_chunk(chunk: Chunk, as_json: bool) -> None:
     if as_json:
         write(compact(chunk._asdict()))
     elif isinstance(chunk.value, str):
-        put("\n".join(clean(line) for line in chunk.value.split("\n")), end="")
+        *lines, last = chunk.value.split("\n")
+        put(*lines)
+        put(last, end="")
     else:
         write(compact(chunk.value))
