@@ -181,7 +181,20 @@ async def test_a_stream_ends_with_its_time_and_an_unknown_job_has_none(store):
         await values(client, "0-none")
 
 
-async def test_chunks_before_a_step_are_sent_before_it(store, monkeypatch):
+@app.task
+async def emits_at_its_end(ctx: Context) -> None:
+    """The second chunk would wait for others, and there are none."""
+    await ctx.emit("first")
+    await asyncio.sleep(0.01)
+    await ctx.emit("last")
+
+
+@pytest.mark.parametrize(
+    ("task", "wanted"),
+    [(emits_before_a_step, ["emit", "step", "settle"]), (emits_at_its_end, ["emit", "emit", "settle"])],
+    ids=["step", "outcome"],
+)
+async def test_chunks_are_sent_before_a_step_and_before_the_outcome(store, monkeypatch, task, wanted):
     order = []
     for name in ("emit", "step", "settle"):
         whole = getattr(store, name)
@@ -191,9 +204,9 @@ async def test_chunks_before_a_step_are_sent_before_it(store, monkeypatch):
             return await whole(*args)
 
         monkeypatch.setattr(store, name, noted)
-    await store.submit([emits_before_a_step.job()])
+    await store.submit([task.job()])
     await drain(store)
-    assert order == ["emit", "step", "settle"]
+    assert order == wanted
 
 
 async def test_a_chunk_that_is_no_json_or_too_large_is_refused(store):

@@ -117,7 +117,7 @@ MUTANTS = (
         "        if self.emitter:\n            await self.emitter.flush()\n",
         "",
         "after a crash the words before a kept step are lost",
-        f"{WORKER}chunks_before_a_step_are_sent_before_it[fakeredis]",
+        f"{WORKER}chunks_are_sent_before_a_step_and_before_the_outcome[fakeredis-step]",
     ),
     Mutant(
         "the outcome overtakes the last chunks",
@@ -125,7 +125,7 @@ MUTANTS = (
         "            await self._send_chunks([attempt for attempt, _ in batch])\n",
         "",
         "the last words of each answer are missing",
-        f"{WORKER}the_chunks_of_a_task_are_there_when_its_job_has_ended[redis-fakeredis]",
+        f"{WORKER}chunks_are_sent_before_a_step_and_before_the_outcome[fakeredis-outcome]",
     ),
     Mutant(
         "each chunk is a call",
@@ -157,7 +157,7 @@ MUTANTS = (
         "json_of(entry.chunk) if call.principal.sees_payloads else None",
         "json_of(entry.chunk)",
         "the role read gets the content of jobs",
-        f"{HTTP}values_are_hidden_from_the_role_read_alone_and_jobs_outside_the_queues[fakeredis]",
+        f"{HTTP}values_are_hidden_from_the_role_read_alone_and_jobs_outside_the_queues",
     ),
     Mutant(
         "a stream shows jobs outside the token's queues",
@@ -165,7 +165,7 @@ MUTANTS = (
         "    await check_job(call)\n",
         "",
         "a tenant reads another one's answers",
-        f"{HTTP}values_are_hidden_from_the_role_read_alone_and_jobs_outside_the_queues[fakeredis]",
+        f"{HTTP}values_are_hidden_from_the_role_read_alone_and_jobs_outside_the_queues",
     ),
     Mutant(
         "open streams have no limit",
@@ -173,6 +173,6 @@ MUTANTS = (
         "if len(streams.subscribers) >= STREAMS_MAX:",
         "if False:",
         "clients that open streams exhaust the server",
-        f"{HTTP}open_streams_are_limited[fakeredis]",
+        f"{HTTP}open_streams_are_limited",
     ),
 )

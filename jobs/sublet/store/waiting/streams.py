@@ -50,7 +50,7 @@ class Streams:
         """Yield pages of the entries after a number, an empty one every 5 s, until the job, or the time, is over. Raises
         NotFound, Unavailable.
         """
-        until, is_first, missed = time.monotonic() + seconds, True, False
+        until, is_first, missed, asked = time.monotonic() + seconds, True, False, False
         feed = self._feeds.setdefault(keys.stream(base, job_id), _Feed(base, job_id))
         feed.readers += 1
         try:
@@ -62,7 +62,8 @@ class Streams:
                 if is_first and page.state is None:
                     raise NotFound(f"no job {job_id}: it never existed, or its retention has passed")
                 is_first, after, missed = False, page.cursor, missed or page.missed
-                if seconds > 0 and not (page.more or page.is_over or page.is_watched):
+                if seconds > 0 and not (asked or page.more or page.is_over or page.is_watched):
+                    asked = True
                     await self._run(verbs.watch(base, [job_id]))  # then new chunks are published
                     feed.wake()
                 if page.entries or not page.more:
@@ -71,9 +72,11 @@ class Streams:
                 if page.is_over or (not page.more and (self.closed or time.monotonic() >= until)):
                     return
                 if not page.more:
-                    with contextlib.suppress(TimeoutError):
+                    try:
                         async with asyncio.timeout(max(0.0, min(REREAD, until - time.monotonic()))):
                             await arrival.wait()
+                    except TimeoutError:
+                        asked = False  # a failover may have lost it
         finally:
             feed.readers -= 1
             if not feed.readers:
