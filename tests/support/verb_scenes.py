@@ -35,6 +35,7 @@ from sublet.protocol.scripts import Call
 from sublet.schedules import firing
 from sublet.schedules.firing import FireRequest, Picked
 from sublet.steps import calls as steps
+from sublet.steps import chunks
 from sublet.workflows import following, storing
 from tests.support.paths import ROOT
 
@@ -280,6 +281,16 @@ async def note(desk: Any) -> Stage:
     return Stage(verbs.note(desk.base, [Note(lease, b"[1]", b"one\ntwo")]), None, moves, ["LEASE_LOST"])
 
 
+async def emit(desk: Any) -> Stage:
+    lease = await running(desk, "a")
+
+    async def moves(_: Any) -> None:
+        await desk.release(lease)
+        await take(desk, "a")
+
+    return Stage(chunks.emit(desk.base, lease, chunks.Emission(0, [b"1", b"2"])), None, moves, LeaseLost)
+
+
 async def step(desk: Any) -> Stage:
     lease = await running(desk, "a")
     sent = steps.step(desk.base, lease, {"paid": b"1"})
@@ -486,7 +497,7 @@ STAGES: dict[str, Callable[[Any], Awaitable[Stage]]] = {
     stage.__name__: stage
     for stage in (
         init, submit, workflow, claim, heartbeat, complete, proceed, fail, release, cancel, retry, promote, reschedule, erase, reap, prune, watch,
-        pause, resume, configure, group, spend, audit, note, step, call, suspend, signal, enlist, drain, reconcile, publish, sample, schedule, pick, fire, pool, summon, complain,
+        pause, resume, configure, group, spend, audit, note, emit, step, call, suspend, signal, enlist, drain, reconcile, publish, sample, schedule, pick, fire, pool, summon, complain,
         repair, recount, drop,
     )
 }  # fmt: skip
