@@ -37,7 +37,9 @@ from sublet.options import Options
 from sublet.protocol import keys, reads
 from sublet.protocol.scripts import refusal
 from sublet.schedules.recurrence import Recurrence
+from sublet.steps.chunks import Emission
 from sublet.store.store import Store
+from sublet.store.waiting import streams
 from sublet.tasks.programs.bound_process import spawn_bound
 from tests.faults.chaos.servers import free_port
 from tests.faults.chaos.topologies import Cluster, until
@@ -197,6 +199,26 @@ async def test_the_whole_life_of_jobs_in_partitions_on_several_nodes(cluster, cl
     store.hurry()
     assert (await waiting).leases == []
     assert sum(stats.states[State.COMPLETED] for stats in await client.stats()) == 4
+
+
+async def test_chunks_of_jobs_on_several_nodes_are_read_at_once(client, settings, monkeypatch):
+    monkeypatch.setattr(streams, "REREAD", 3600.0)
+
+    async def follow(job_id, found):
+        async for chunk in client.stream(job_id, timeout=SECONDS):
+            found.append(chunk.value)
+
+    for queue in QUEUES.values():
+        handle, found = await client.submit("t", {}, Options(queue=queue)), []
+        (lease,) = (await client.store.claim(worker="w", queues=[queue], n=1, lease=30)).leases
+        following = asyncio.create_task(follow(handle.id, found))
+        for n in range(3):
+            await client.store.emit(lease, Emission(n, [b"%d" % n]))
+            await so(lambda found=found, n=n: len(found) == n + 1, "the chunk is read")
+        assert await client.store.settle([Completion(lease, b"1")]) == ["completed"]
+        await following
+        with SyncClient(settings) as plain:
+            assert [chunk.value for chunk in plain.stream(handle.id)] == found == [0, 1, 2]
 
 
 async def test_schedules_fire_in_every_partition(client):
