@@ -14,6 +14,7 @@ from sublet.connection.url import MultiServerUrl
 from sublet.errors import Demoted, Unavailable, Unfit
 from sublet.model import Completion
 from sublet.protocol import verbs
+from sublet.steps.chunks import Emission
 from sublet.store.store import Store
 from tests.cluster.test_cluster import answers, so
 from tests.faults.chaos.topologies import Sentinels
@@ -95,7 +96,7 @@ async def test_a_primary_that_dies_under_load_is_replaced(group, settings, how, 
 
 
 async def test_all_clients_follow_a_commanded_failover(group, settings):
-    """Waiters for jobs and results wait at the new one; no caller gets READONLY."""
+    """Waiters for jobs, results and chunks wait at the new one; no caller gets READONLY."""
     async with Client(settings) as client:
         before = await client.submit("t", {}, job_id="stays")
         (lease,) = (await client.store.claim(worker="w", queues=["default"], n=1, lease=60)).leases
@@ -103,11 +104,14 @@ async def test_all_clients_follow_a_commanded_failover(group, settings):
             client.store.claim(worker="w", queues=["default"], n=1, lease=60, wait=SECONDS)
         )
         result = asyncio.create_task(client.result(before.id, SECONDS))
+        chunk = asyncio.create_task(anext(before.stream()))
         old = group.primary_of()
         await so(lambda: blocked(old), "it waits")
         await asyncio.to_thread(group.hand_over)
         await so(lambda: blocked(group.primary_of()), "it waits at the new one")
         began = time.monotonic()
+        await client.store.emit(lease, Emission(0, [b'"a word"']))
+        assert (await chunk).value == "a word"
         assert await client.store.settle([Completion(lease, b'"there"')]) == ["completed"]
         assert await result == "there"
         after = await client.submit("t", {}, job_id="more")
