@@ -361,10 +361,11 @@ def test_a_queue_that_never_existed_is_called_so(visit, site):
     page.wait_for_url("**/ui/queues")
 
 
-def test_the_overview_counts_attempts_that_have_ended(visit, site):
-    site.stock.held("t", "runs-only")
-    page = visit(site.url)
-    region = page.locator("[aria-label='Times by queue']")
-    region.locator("tr[data-key=runs-only]").wait_for()
-    assert region.locator("thead th").all_inner_texts()[1] == "Ended attempts"
-    assert region.locator("tr[data-key=runs-only] td").first.inner_text() == "0"
+def test_the_overview_counts_attempts_that_have_ended(visit, settings):
+    with serve_process(settings) as server:
+        Stock(server.url).held("t", "runs-only")
+        page = visit(server.url)
+        region = page.locator("[aria-label='Times by queue']")
+        region.locator("tr[data-key=runs-only]").wait_for()
+        assert region.locator("thead th").all_inner_texts()[1] == "Ended attempts"
+        assert region.locator("tr[data-key=runs-only] td").first.inner_text() == "0"
