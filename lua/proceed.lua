@@ -12,8 +12,8 @@
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY
 
 local id, token, result, workflow = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local refused_because = refused((#ARGV - 4) / 7, 200)
-if refused_because then return refused_because end
+local wrong = refused((#ARGV - 4) / 7, 200)
+if wrong then return wrong end
 if #workflow > 64 or not is_name(workflow) then return 'INVALID workflow: use an id of 1 to 64 of ' .. NAME end
 local job = load_to_complete(id)
 local answer = lease_answer(job, token, 'complete')
@@ -21,13 +21,13 @@ if answer then
   if answer == 'LEASE_LOST' then count('lease_lost', 1) end
   return answer
 end
-local queue, bytes = get_queue(job.rules.queue), size(job)
+local queue = get_queue(job.rules.queue)
 check_flow(job)
-queue.jobs, queue.bytes = queue.jobs - 1, queue.bytes - bytes    -- it leaves room
+queue.jobs, queue.bytes = queue.jobs - 1, queue.bytes - size(job)    -- it leaves room
 job.state = 'completed'                     -- so that no new job may wait for it
-local _, wrong = examine_workflow(workflow, 'seal', 5)
-queue.jobs, queue.bytes = queue.jobs + 1, queue.bytes + bytes
-if wrong then return wrong end
+local unfit = select(2, examine_workflow(workflow, 'seal', 5))
+queue.jobs, queue.bytes = queue.jobs + 1, queue.bytes + size(job)
+if unfit then return unfit end
 
 begin()
 store_workflow(workflow, 'seal', place)     -- first: what waits for this job may wait for the new ones, too

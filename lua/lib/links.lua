@@ -83,7 +83,6 @@ local function examine_linked(workflow, is_open, id, queue, task, rules, payload
   return answer
 end
 
-local function store_edge(from, to) call('RPUSH', key('downstream:', from), to) end
 -- Store the new jobs with their edges.
 local function store_linked(workflow)
   store_jobs()
@@ -91,13 +90,13 @@ local function store_linked(workflow)
   for _, job in ipairs(new_jobs) do
     if job.needs > 0 then call('HSET', job.hash, 'needs', digits(job.needs)) end
     if #job.from > 0 then call('RPUSH', key('upstream:', job.id), unpack(job.from)) end
-    for _, from in ipairs(job.from) do store_edge(from, job.id) end
-    if job.opens then store_edge('/' .. workflow, job.id) end
+    for _, from in ipairs(job.from) do call('RPUSH', key('downstream:', from), job.id) end
+    if job.opens then call('RPUSH', key('downstream:/', workflow), job.id) end
     for _, to in ipairs(job.to) do
       to.needs = to.needs + 1
       call('HSET', to.hash, 'needs', to.needs)
       call('RPUSH', key('upstream:', to.id), job.id)
-      store_edge(job.id, to.id)
+      call('RPUSH', key('downstream:', job.id), to.id)
     end
     members[#members + 1], members[#members + 2] = 0, job.id
   end
@@ -105,16 +104,16 @@ local function store_linked(workflow)
   if workflow ~= '' then call('ZADD', key('members:', workflow), unpack(members)) end
 end
 
-local flow_state, flow_itself               -- of the workflow of this call, as they were
+local old_flow = {}                         -- the workflow of this call as it was: its state, and itself as an upstream
 -- Check the jobs in ARGV from `first` on, and whether the workflow may get them. Returns their answers, or nil and the refusal.
 local function examine_workflow(workflow, how, first)
   local is_flow, members = workflow ~= '', key('members:', workflow)
-  flow_state = is_flow and call('HGET', key('workflow:', workflow), 'state')
+  old_flow.state = is_flow and call('HGET', key('workflow:', workflow), 'state')
   call('ZCARD', members)
-  if not flow_state and how == 'cancel' then return nil, 'NOT_FOUND no workflow ' .. workflow end
-  flow_itself = edges().upstream('/' .. workflow)
+  if not old_flow.state and how == 'cancel' then return nil, 'NOT_FOUND no workflow ' .. workflow end
+  old_flow.itself = edges().upstream('/' .. workflow)
   call('LLEN', key('downstream:/', workflow))
-  if flow_state == 'open' and how ~= 'open' then edges().look(flow_itself) end
+  if old_flow.state == 'open' and how ~= 'open' then edges().look(old_flow.itself) end
   local answers = {}
   for i = first, #ARGV, 7 do
     local answer, is_refused = examine_linked(workflow, how == 'open', unpack(ARGV, i, i + 6))
@@ -122,9 +121,9 @@ local function examine_workflow(workflow, how, first)
     answers[#answers + 1] = answer
   end
   if edge_count > EDGES then return nil, 'INVALID edges: a call takes up to ' .. EDGES .. ', not ' .. edge_count end
-  local late = flow_state == 'cancelled' and (how == 'seal' or #new_jobs > 0) and 'was cancelled, or not sealed within an hour'
-    or flow_state == 'sealed' and (how == 'cancel' or how == 'open' and #new_jobs > 0) and 'is sealed'
-    or flow_state == 'sealed' and #new_jobs > 0 and call('ZCOUNT', members, 0, 0) == 0 and 'has ended'
+  local late = old_flow.state == 'cancelled' and (how == 'seal' or #new_jobs > 0) and 'was cancelled, or not sealed within an hour'
+    or old_flow.state == 'sealed' and (how == 'cancel' or how == 'open' and #new_jobs > 0) and 'is sealed'
+    or old_flow.state == 'sealed' and #new_jobs > 0 and call('ZCOUNT', members, 0, 0) == 0 and 'has ended'
   if late then return nil, 'WRONG_STATE workflow ' .. workflow .. ' ' .. late end
   return answers
 end
@@ -132,15 +131,15 @@ end
 -- Store these jobs, and the state of the workflow.
 local function store_workflow(workflow, how, place)
   local is_flow, about = workflow ~= '', key('workflow:', workflow)
-  if is_flow and not flow_state then
+  if is_flow and not old_flow.state then
     call('HSET', about, 'created_at', stamp, 'state', how == 'open' and how or 'sealed')
-    if how == 'open' then mark_unsettled(flow_itself.id, digits(now + SEAL_WITHIN)) end
+    if how == 'open' then mark_unsettled(old_flow.itself.id, digits(now + SEAL_WITHIN)) end
   end
   if #new_jobs > 0 then store_linked(workflow) end
-  if flow_state == 'open' and how ~= 'open' then
-    flow_itself.state = how == 'seal' and 'completed' or 'cancelled'
+  if old_flow.state == 'open' and how ~= 'open' then
+    old_flow.itself.state = how == 'seal' and 'completed' or 'cancelled'
     call('HSET', about, 'state', how == 'seal' and 'sealed' or 'cancelled')
-    edges().settle(flow_itself, place)
+    edges().settle(old_flow.itself, place)
   end
   if is_flow then edges().check_end(workflow) end
 end

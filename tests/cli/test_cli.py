@@ -293,7 +293,7 @@ def test_queues_and_stats_count(shell):
         ["images", "2", "2", "4"],
         ["mail", "1", "1", "2"],
     )
-    empty = {"bytes": 2, "limits": {}, "on_dead": None, "paused_at": None, "revision": 0}
+    empty = {"bytes": 2, "limits": {}, "on_dead": None, "paused_at": None, "revision": 0, "exists": True}
     assert shell.json("queues")[1] == {"name": "mail", "queued": 1, "jobs": 1, **empty}
     assert re.search(r"^queued +3$", shell.ok("stats"), re.MULTILINE)
     stats = shell.json("stats")

@@ -18,7 +18,11 @@ end}
 """
 READS = {"TIME", "HGET", "HMGET", "GET", "EXISTS", "PTTL", "ZCARD", "ZRANGE", "ZSCORE", "LLEN", "HSTRLEN", "HLEN", "XLEN",
          "ZCOUNT", "HEXISTS", "XREVRANGE", "STRLEN"}  # fmt: skip
-OTHERS = [name for name in NAMES if name not in ("init", "submit", "schedule", "fire", "publish", "note")]
+OTHERS = [
+    name
+    for name in NAMES
+    if name not in ("init", "submit", "schedule", "fire", "publish", "note", "call", "emit")
+]
 """All verbs but those that only need memory."""
 
 

@@ -33,7 +33,7 @@ ROOM = 2 << 20
 """Bytes that a test may fill."""
 BEYOND = 512 << 10
 """Bytes by which the server exceeds its limit then: more than the variation of clients' buffers."""
-REFUSED = {"submit", "schedule", "fire", "publish", "note", "emit"}
+REFUSED = {"submit", "schedule", "fire", "publish", "note", "emit", "call"}
 """The verbs that only need memory; for `init` the namespace does not exist yet."""
 
 

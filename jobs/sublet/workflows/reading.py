@@ -143,7 +143,10 @@ def _edges(base: str, jobs: Sequence[JobSummary]) -> Call[list[Member]]:
     def read(reply: Sequence[Any]) -> list[Member]:
         return [
             Member(
-                **{name: getattr(job, name) for name in ("id", "state", "task", "queue", "awaits", "last_error")},
+                **{
+                    name: getattr(job, name)
+                    for name in ("id", "state", "task", "queue", "awaits", "last_error")
+                },
                 after=tuple(map(reads.shown, after)),
                 after_count=count,
             )

@@ -83,8 +83,8 @@ MUTANTS = (
     Mutant(
         "a held job looks like one that will run",
         "jobs/sublet/workflows/reading.py",
-        "                awaits=awaits.get(job.id),\n",
-        "",
+        '"awaits", "last_error")',
+        '"last_error")',
         "a workflow stands still, and its page does not say why",
         f"{PAGE}test_alike_jobs_are_one_node_that_counts_them_and_a_held_one_says_so",
     ),
