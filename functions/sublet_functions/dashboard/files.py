@@ -1,6 +1,7 @@
 """Serve the dashboard's page and its files. They carry no data and need no token."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -34,6 +35,9 @@ POLICY = "; ".join(
 )
 PAGE = "index.html"
 ROOT, MODULES = "{root}", "{modules}"
+_DESCRIPTION = rb"/\*\*(?:(?!\*/).)*\*/"
+_DESCRIPTIONS = re.compile(rb"^[ \t]*%b[ \t]*\n|%b" % (_DESCRIPTION, _DESCRIPTION), re.MULTILINE | re.DOTALL)
+"""The descriptions of names and types in a module: a fifth of its compressed size, and nothing to a browser."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,10 @@ def static_files() -> Mapping[str, StaticFile]:
     """Return the dashboard's files by name."""
     folder = package_files("sublet_functions.dashboard") / "static"
     found = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
-    return {name: StaticFile.of(name, body) for name, body in sorted(found.items())}
+    return {
+        name: StaticFile.of(name, _DESCRIPTIONS.sub(b"", body) if name.endswith(".js") else body)
+        for name, body in sorted(found.items())
+    }
 
 
 @cache
