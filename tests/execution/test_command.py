@@ -37,6 +37,10 @@ NASTY = [
 ]
 
 
+def test_a_task_has_the_programs_name_also_in_an_app_with_qualified_names():
+    assert App(qualified_names=True).command("gzip --keep -- {path}").name == "gzip"
+
+
 def test_a_tasks_arguments_are_the_templates_fields():
     task = App().command("convert {src} --out={dst} {src}")
     assert task.name == "convert"

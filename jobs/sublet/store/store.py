@@ -118,7 +118,7 @@ class Store:
         return await follow(self._transport.run, plan)
 
     async def follow_existing(self, plan: Plan[T]) -> T:
-        """Run a plan that stores no job, without creating the namespace; return its result."""
+        """Run a plan; return its result. Unlike `follow`, do not create the namespace first."""
         return await follow(self._transport.run, plan)
 
     async def bases_by_server(self) -> list[str]:

@@ -54,7 +54,7 @@ class SyncStore:
         return follow_sync(self.transport.run, plan)
 
     def follow_existing(self, plan: Plan[T]) -> T:
-        """Run a plan that stores no job, without creating the namespace; return its result."""
+        """Run a plan; return its result. Unlike `follow`, do not create the namespace first."""
         return follow_sync(self.transport.run, plan)
 
     def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:

@@ -58,7 +58,7 @@ def as_json(shown: JobSummary | WorkerInfo, without: Collection[str] = ()) -> di
 
 
 def find_job(client: SyncClient, job_id: str) -> Job:
-    """Read a job by its id, or the unique end of it. Raises NotFound."""
+    """Read a job by its id or a unique end. Raises NotFound, Invalid."""
     try:
         return read(client, client.store.operations.get(job_id))
     except NotFound as error:

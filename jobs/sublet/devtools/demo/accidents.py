@@ -52,8 +52,8 @@ async def kill(show: Show, at: float) -> None:
 
 
 async def freeze(show: Show, at: float) -> None:
-    """Like `kill`, but freeze the worker, resume it when others run the jobs, and wait until its late reports
-    are refused.
+    """Like `kill`, at a share of the work, but freeze, resume when others run the jobs, and await refused late
+    reports.
     """
     caught = await _catch(show, at)
     if not caught:
