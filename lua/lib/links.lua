@@ -51,7 +51,7 @@ local function examine_linked(workflow, is_open, id, queue, task, rules, payload
   if linked[id] then return 'INVALID job ' .. id .. ' is given twice', true end
   if old.state and member and old.rules.workflow ~= member then return 'INVALID job ' .. id .. ' exists, and is not a member', true end
   if old.state then return 'exists ' .. id end
-  if call('EXISTS', key('upstream:', id), key('downstream:', id), key('broken:', id)) > 0 then
+  if call('LLEN', key('upstream:', id)) + call('LLEN', key('downstream:', id)) + call('LLEN', key('broken:', id)) > 0 then
     return 'WRONG_STATE job ' .. id .. ' was deleted, and edges of it are left: use another id', true
   end
   local from, waits = upstreams_of(id, after)

@@ -46,6 +46,7 @@ REACHES = {
     "sublet.operations.orders.bulk": "fields of our own filter",
     "sublet.worker.worker": "counts of our own",
     "sublet.worker.summary": "counts of our own",
+    "sublet.workflows.reading": "fields of our own model",
     "sublet.execution.attempt": "what tasks ask of their worker, one of the FORMS of execution.frames",
     "sublet.execution.frames": "the parts of a task's own name, where its module must have that very task",
     "sublet.execution.child_main": "likewise: the tasks that the worker named at the start, by their numbers",

@@ -179,15 +179,15 @@ MUTANTS = (
     Mutant(
         "a job that ends takes up room",
         "lua/proceed.lua",
-        "queue.jobs, queue.bytes = queue.jobs - 1, queue.bytes - bytes    -- it leaves room\n",
-        "queue.jobs, queue.bytes = queue.jobs - 1, queue.bytes - bytes\nqueue.jobs, queue.bytes = queue.jobs + 1, queue.bytes + bytes\n",
+        "queue.jobs, queue.bytes = queue.jobs - 1, queue.bytes - size(job)    -- it leaves room\n",
+        "queue.jobs, queue.bytes = queue.jobs - 1, queue.bytes - size(job)\nqueue.jobs, queue.bytes = queue.jobs + 1, queue.bytes + size(job)\n",
         "a chain through a full queue stands for ever",
         f"{PROCEED}the_job_leaves_room_for_one_that_follows[fakeredis]",
     ),
     Mutant(
         "the room that a job leaves is counted twice",
         "lua/proceed.lua",
-        "queue.jobs, queue.bytes = queue.jobs + 1, queue.bytes + bytes\n",
+        "queue.jobs, queue.bytes = queue.jobs + 1, queue.bytes + size(job)\n",
         "",
         "a queue's backlog is too small, and its limits are not kept",
         f"{PROCEED}a_job_is_completed_and_others_follow[fakeredis]",

@@ -206,7 +206,7 @@ MUTANTS = (
     Mutant(
         "a workflow may stay open",
         "lua/lib/links.lua",
-        "    if how == 'open' then mark_unsettled(flow_itself.id, digits(now + SEAL_WITHIN)) end\n",
+        "    if how == 'open' then mark_unsettled(old_flow.itself.id, digits(now + SEAL_WITHIN)) end\n",
         "",
         "the jobs of a producer that died wait for ever",
         "protocol/test_workflow.py::test_a_workflow_that_is_not_sealed_is_cancelled[fakeredis-timeout]",
@@ -302,7 +302,7 @@ MUTANTS = (
     Mutant(
         "an ended workflow takes more jobs",
         "lua/lib/links.lua",
-        "    or flow_state == 'sealed' and #new_jobs > 0 and call('ZCOUNT', members, 0, 0) == 0 and 'has ended'\n",
+        "    or old_flow.state == 'sealed' and #new_jobs > 0 and call('ZCOUNT', members, 0, 0) == 0 and 'has ended'\n",
         "",
         "whoever waited for its end misses jobs",
         "protocol/test_workflow.py::test_an_ended_workflow_takes_no_more_jobs[fakeredis]",

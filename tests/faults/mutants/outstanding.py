@@ -110,8 +110,8 @@ MUTANTS = (
     Mutant(
         "the id of an erased job is given again",
         "lua/lib/links.lua",
-        "key('broken:', id)) > 0 then",
-        "key('broken:', id)) < 0 then",
+        "call('LLEN', key('broken:', id)) > 0 then",
+        "call('LLEN', key('broken:', id)) < 0 then",
         "an old edge starts a new job too early",
         "protocol/test_repair_waits.py::test_the_id_of_an_erased_job_with_edges_is_not_given_again[fakeredis]",
     ),

@@ -33,6 +33,7 @@ REPAIRS = {
     "settled": ("there was a mark for edges that are not there", "removed"),
     "needs": ("it counted other edges than are there", "counted anew"),
     "member": ("its workflow counted it in another state", "counted anew"),
+    "called": ("the edge of a called job was lost, or that job", "put right"),
     "ended": ("a workflow has ended without a word, or has not", "put right"),
     "steps": ("the number of its kept steps was wrong", "counted anew"),
     "recounted": ("a queue's backlog was wrong", "counted anew"),
