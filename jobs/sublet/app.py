@@ -359,7 +359,9 @@ class App(Connections):
         With `shell`, `/bin/sh` runs the template. `name` is the task's name, by default the program's.
         Raises Invalid."""
         function = command.function(template, shell=shell, cwd=cwd, env=env)
-        runs: Task[..., Output] = self.task(name=name or function.__name__, run="command", **options)(function)
+        runs: Task[..., Output] = self.task(name=name or function.__name__, run="command", **options)(
+            function
+        )
         return runs
 
     def queues(self) -> list[str]:

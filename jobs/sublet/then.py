@@ -12,7 +12,7 @@ R = TypeVar("R")
 @dataclass(frozen=True)
 class Then(Generic[R]):
     """A task returns it: its job is completed with `result`, and `jobs` are stored, both or neither. `callback` runs when all
-    of them are completed. `Task.job(…)` makes them.
+    of them are completed, at once if there are none. `Task.job(…)` makes them.
     """
 
     result: R

@@ -37,6 +37,11 @@ async def on_loop(n: int) -> Then[int]:
     return Then(result=n, jobs=parts(n), callback=merge.job())
 
 
+@app.task(**ONE_TRY)
+async def followed_by_none(n: int) -> Then[int]:
+    return Then(result=n, jobs=parts(0))
+
+
 @app.task(run="thread", **ONE_TRY)
 def in_thread(n: int) -> Then[int] | int:
     return Then(n, jobs=parts(n), callback=merge.job()) if n else n

@@ -64,6 +64,14 @@ async def test_more_jobs_than_a_call_takes_start_with_the_completion(source, sto
     assert (await merged(client)).result == [*range(700)]
 
 
+async def test_a_fan_out_over_nothing_completes_and_its_callback_runs(source, store):
+    client, job_id = await submitted(source, store, tasks.followed_by_none.job(7))
+    _, other = await submitted(source, store, tasks.on_loop.job(0))
+    await drain(source)
+    assert [(await client.get(one)).result for one in (job_id, other)] == [7, 0]
+    assert (await merged(client)).result == []
+
+
 async def test_a_task_may_return_a_plain_result_instead(source, store):
     client, job_id = await submitted(source, store, tasks.in_thread.job(0))
     await drain(source)

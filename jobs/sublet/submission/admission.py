@@ -59,7 +59,7 @@ class Admission:
         if size > free:
             return False
         if free != math.inf:
-            self._free[base] -= size
+            self._free[base] = free - size
         self.begin(size)
         return True
 

@@ -127,4 +127,5 @@ async def settle_each(
 
 
 def _following(ending: Ending) -> Following | None:
-    return ending.following if isinstance(ending, Completion) else None
+    found = ending.following if isinstance(ending, Completion) else None
+    return found if found and (found.jobs or found.callback) else None
