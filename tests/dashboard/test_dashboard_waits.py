@@ -80,6 +80,11 @@ def test_jobs_of_a_workflow_say_what_they_wait_for_and_why_they_were_cancelled(v
     page.locator(".note").get_by_text("It is held: waits for the retry of ").wait_for()
     assert "Gives up" in page.locator(".facts").first.inner_text()
     (button,) = offered(page)
+    button.click()
+    asked = page.get_by_role("dialog", name="Run this job of part now?")
+    asked.get_by_text("It runs without what it waits for").wait_for()
+    page.keyboard.press("Escape")
+    assert site.stock.ask("GET", f"/jobs/{held.id}")["state"] == "scheduled"
     page.locator(".note").get_by_role("link", name=first.id).click()
     page.wait_for_url(f"**/ui/jobs/{first.id}")
     page.wait_for_selector("main .title .badge.dead")

@@ -1,7 +1,7 @@
 /** One job: its life as a waterfall, each attempt, and its data. */
 import { call, enc, now, seenAt, seesPayloads } from "./api.js";
 import { h } from "./dom.js";
-import { bytes, clock, count, duration } from "./format.js";
+import { bytes, clock, count, duration, plural } from "./format.js";
 import { progress } from "./jobs-view.js";
 import { jobOrders } from "./orders.js";
 import { link } from "./router.js";

@@ -9,6 +9,8 @@ const LABEL = /(\w+)="((?:[^"\\]|\\.)*)"/g;
 
 /** Rates are those of this time. */
 const SPAN = 180_000;
+/** Rates are of at least this time, in ms: in a shorter one a burst would become a rate that never was. */
+const MINUTE = 60_000;
 /** Two readings that are closer give no rate. */
 const APART = 8_000;
 /** The readings of that time, the oldest first. @type {Figures[]} */
@@ -69,7 +71,7 @@ export function rates(queue, of = readings) {
   const last = of.at(-1);
   const first = of.find(({ at }) => last && last.at - at >= APART);
   if (!last || !first || !last.done.has(queue)) return null;
-  const since = (/** @type {(one: Figures) => number | undefined} */ value) => (60_000 * ((value(last) ?? 0) - (value(first) ?? 0))) / (last.at - first.at);
+  const since = (/** @type {(one: Figures) => number | undefined} */ value) => (MINUTE * ((value(last) ?? 0) - (value(first) ?? 0))) / Math.max(MINUTE, last.at - first.at);
   const completed = since(({ done }) => done.get(queue));
   const ended = since(({ run }) => run.get(queue)?.count);
   return completed < 0 || ended < completed ? null : { completed, failed: ended - completed };

@@ -54,6 +54,11 @@ export function jobOrders(job, page) {
     const text = job.state === "running" ? "Its worker gets the request with its next heartbeat, and stops the attempt." : "It will not run. You can retry it later.";
     if (await watched(job, () => confirm(`Cancel this job of ${job.task}?`, text, "Cancel the job", { danger: true }))) await give("cancel", job.state === "running" ? "The worker is asked to stop." : "The job is cancelled.");
   };
+  const promote = async () => {
+    const text = "It runs without what it waits for: jobs that have not ended, or have failed. That cannot be taken back.";
+    const isWaiting = ["upstream", "retry"].includes(awaited);
+    if (!isWaiting || (await watched(job, () => confirm(`Run this job of ${job.task} now?`, text, "Run now", { danger: true })))) await give("promote", "The job is queued.");
+  };
   const erase = async () => {
     if (!(await watched(job, () => confirm(`Erase this job of ${job.task}?`, "Its payload, result, log and attempts are deleted for good.", "Erase the job", { danger: true })))) return;
     if (await perform(() => order("erase", job), "The job is erased.")) go(link("jobs", "", { state: job.state }));
@@ -61,7 +66,7 @@ export function jobOrders(job, page) {
   const may = (/** @type {string} */ verb) => allowed.includes(verb) && can("POST", `/jobs/{id}/${verb}`);
   return [
     may("retry") ? button("Retry", () => void give("retry", "The job is queued again."), { class: "primary" }) : null,
-    may("promote") && awaited !== "signal" ? button("Run now", () => void give("promote", "The job is queued."), { class: ["upstream", "retry"].includes(awaited) ? "" : "primary" }) : null,
+    may("promote") && awaited !== "signal" ? button("Run now", () => void promote(), { class: ["upstream", "retry"].includes(awaited) ? "" : "primary" }) : null,
     may("reschedule") ? button("Reschedule", () => void reschedule(job, page)) : null,
     may("cancel") ? button("Cancel", () => void cancel(), { class: "danger" }) : null,
     may("erase") ? button("Erase", () => void erase(), { class: "danger" }) : null,

@@ -32,20 +32,25 @@ const HIDDEN = "hidden from a token that is limited to queues";
 
 /** @type {Sample[]} */
 const samples = [];
-/** @type {Reading | null} */
-let before = null;
+/** The readings of the last minute, and the one before. @type {Reading[]} */
+const recent = [];
+/** Rates are those of this time, in ms: a shorter one would turn a burst of seconds into a rate that never was. */
+const MINUTE = 60_000;
 /** Whether the token, or the server, gives no history. */
 let isWithoutHistory = false;
 
 /** @param {Stats} stats */
 function sample(stats) {
   const at = readAt(stats);
-  const isRecent = before && at - before.at < 3 * IDLE * 1000;
-  const rate = (/** @type {string} */ name) => (isRecent && before && stats[name] !== null ? Math.max(0, (60_000 * (stats[name] - before.stats[name])) / Math.max(1, at - before.at)) : null);
-  if (!before || at - before.at >= EVERY * 900) {
+  while (recent[1] && at - recent[1].at >= MINUTE) recent.shift();
+  const first = recent[0];
+  const isWhole = first && at - first.at >= MINUTE && at - first.at < 2 * MINUTE;
+  const rate = (/** @type {string} */ name) => (isWhole && stats[name] !== null ? Math.max(0, (MINUTE * (stats[name] - first.stats[name])) / (at - first.at)) : null);
+  const last = recent.at(-1);
+  if (!last || at - last.at >= EVERY * 900) {
     samples.push({ at, ready: stats.ready, running: stats.running, scheduled: stats.scheduled, submitted: rate("submitted_total"), completed: rate("completed_total"), failed: rate("failed_total"), dead: rate("dead_total") });
     if (samples.length > KEPT) samples.shift();
-    before = { at, stats };
+    recent.push({ at, stats });
   }
 }
 
@@ -113,8 +118,8 @@ export function open(place, page) {
 }
 
 /**
- * Jobs completed a minute, by the last two readings.
- * @param {number | null} rate of the history, until this page has two readings
+ * Jobs completed in the last minute.
+ * @param {number | null} rate of the history, until this page has readings of a minute
  */
 const perMinute = (rate) => samples.at(-1)?.completed ?? rate;
 
