@@ -22,7 +22,7 @@ from tests.support.draws import one_in
 VERBS = [*(name for name in NAMES if name not in ("init", "drop")), "strike", "unschedule", "unpool"]
 """`reconcile` without leases counts as `strike`, because it touches other keys. A removal counts separately,
 too."""
-EVERYWHERE = ":(job|key|claim|workflow|members|upstream|worker:silent|schedule:|tags$|unsettled$|tag:|(flow|turns|full|tokens|tat|places|groups|waiting):)"
+EVERYWHERE = ":(job|key|claim|workflow|members|upstream|stream|worker:silent|schedule:|tags$|unsettled$|tag:|(flow|turns|full|tokens|tat|places|groups|waiting):)"
 UNNOTICED = {"reap": ":(schedules|pools)", "fire": ":(queue|wake):", "strike": ":crew", "unpool": ":(pool|crew|summons):",
              "repair": ":(worker|schedule|pool|crew|summons):"}  # fmt: skip
 """Keys of a wrong type that are passed over: by every verb, and by some."""
