@@ -25,7 +25,10 @@ end
 local words, given = {}, {}
 for word in string.gmatch(settings, '%S+') do
   local what, value = string.match(word, '^(%l+)=(%d+)$')
-  if not (what and KNOWN[what] and ms(value)) or given[what] or what == 'share' and tonumber(value) > 100 then
+  if what == 'share' and (tonumber(value) < 1 or tonumber(value) > 100) then
+    return refusal('INVALID', 'setting ' .. string.sub(word, 1, 40) .. ': use 1 to 100')
+  end
+  if not (what and KNOWN[what] and ms(value)) or given[what] then
     return refusal('INVALID', 'setting ' .. string.sub(word, 1, 80)
       .. ': a group takes concurrency=N rate=N per=MS burst=N, N of up to 14 digits, and share=1 to 100; each once')
   end

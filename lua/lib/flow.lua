@@ -34,7 +34,8 @@ local function make_flow()
   end
   function F.read_limits(f)
     local settings = get_queue(f.name).settings
-    f.groups, f.rate, f.concurrency = {}, rate_of(settings, ''), tonumber(setting(settings, 'concurrency') or nil)
+    f.groups, f.own_limits, f.rate = {}, nil, rate_of(settings, '')
+    f.concurrency = tonumber(setting(settings, 'concurrency') or nil)
   end
 
   -- A group with its limits: its own ones before those that the queue sets for each. '' stands for the jobs without a
@@ -42,7 +43,8 @@ local function make_flow()
   function F.group(f, name)
     local g = f.groups[name]
     if g then return g end
-    local own = name ~= '' and peek('HGET', key('groups:', f.name), name)
+    f.own_limits = f.own_limits or number(peek('HLEN', key('groups:', f.name))) or 0
+    local own = name ~= '' and f.own_limits > 0 and peek('HGET', key('groups:', f.name), name)
     own = type(own) == 'string' and ' ' .. own or ''
     local usual, suffix = name ~= '' and get_queue(f.name).settings or '', f.name .. '|' .. name
     g = {name = name, home = name == '' and key('queue:', f.name) or key('waiting:', suffix), places = key('places:', suffix),
@@ -62,9 +64,13 @@ local function make_flow()
     local rate = owner.rate
     return rate and full_at(owner) - math.max(0, rate.burst - cost) * rate.ms or 0
   end
+  -- Take tokens; `keep_tokens` writes what they are then.
   local function charge(owner, cost)
     if not owner.rate then return end
-    owner.full_at = math.min(math.max(full_at(owner), now) + cost * owner.rate.ms, now + 1e12)
+    owner.full_at, owner.charged = math.min(math.max(full_at(owner), now) + cost * owner.rate.ms, now + 1e12), true
+  end
+  local function keep_tokens(owner)
+    if not owner.charged then return end
     if owner.full_at <= now then return peek('DEL', owner.bucket) end
     peek('SET', owner.bucket, string.format('%.17g', owner.full_at), 'PX', math.ceil(owner.full_at - now))
   end
@@ -72,11 +78,13 @@ local function make_flow()
     local spec = id and peek('HGET', key('job:', id), 'spec')
     return tonumber(type(spec) == 'string' and read_header(spec).cost or 1)
   end
-  local function head(g) return unpack(list(peek('ZRANGE', g.home, 0, 0, 'WITHSCORES'))) end
+  -- The first job of a group, and its score; those of the next `more` after them.
+  local function head(g, more) return unpack(list(peek('ZRANGE', g.home, 0, more or 0, 'WITHSCORES'))) end
 
   -- Which limit of its own holds a group's next job back, and until when if it is a rate; nil if none does.
   local function held_back(g, cost)
-    if g.concurrency and size_of(peek('SCARD', g.places)) >= g.concurrency then return 'concurrency' end
+    g.running = g.concurrency and size_of(peek('SCARD', g.places)) or 0
+    if g.concurrency and g.running >= g.concurrency then return 'concurrency' end
     local at = allowed_at(g, cost)
     if at > now then return 'rate', at end
   end
@@ -171,7 +179,7 @@ local function make_flow()
   end
 
   F.size_of, F.list, F.head, F.held_back, F.allowed_at, F.charge, F.rest = size_of, list, head, held_back, allowed_at, charge, rest
-  F.cost_of, F.BAND, F.all_of, F.number = cost_of, BAND, F, number
+  F.keep_tokens, F.cost_of, F.BAND, F.all_of, F.number = keep_tokens, cost_of, BAND, F, number
   return F
 end
 

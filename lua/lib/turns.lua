@@ -6,12 +6,13 @@ local FIRST = 1000                          -- running jobs, or groups, looked a
 local function add_turns(F)
   local size_of, list, head, held_back, allowed_at, BAND = F.size_of, F.list, F.head, F.held_back, F.allowed_at, F.BAND
 
-  -- A job starts: it takes its place, which bears its id, and its tokens.
+  -- A job starts: it takes its group's place, which bears its id, and tokens. Is the group full now?
   local function hold(f, g, id, cost)
-    peek('HSET', f.places, id, g.name)
-    if g.name ~= '' then peek('SADD', g.places, id) end
+    local n = g.name ~= '' and peek('SADD', g.places, id) and g.running + 1 or 0
     F.charge(f, cost)
     F.charge(g, cost)
+    F.keep_tokens(g)
+    return g.concurrency and n >= g.concurrency
   end
 
   -- Take up to n jobs in the order of the turns. All limits are looked at before `take` takes a job. Returns true unless the
@@ -19,6 +20,7 @@ local function add_turns(F)
   function F.serve(f, n, take)
     if setting(get_queue(f.name).settings, 'paused') then return end
     local left, g, cost, why, at = n + LOOKED, nil, 1, nil, nil
+    local gone, started = {}, {}            -- ids that leave the waiting jobs of groups; ids and groups for the places
     begin()
     if f.sweep then f:recheck(f.sweep, LOOKED) end
     for _, name in ipairs(list(peek('ZRANGE', f.tokens, '-inf', stamp, 'BYSCORE', 'LIMIT', 0, left))) do f:settle(f:group(name)) end
@@ -34,27 +36,37 @@ local function add_turns(F)
       local name, turn = unpack(list(peek('ZRANGE', f.turns, 0, 0, 'WITHSCORES')))
       if not name then break end
       g = f:group(name)
-      local id, score = head(g)
+      local id, score, _, after = head(g, 1)
       if not id or math.floor(score / BAND) ~= math.floor(turn / BAND) then
         f:settle(g)
       else
-        local word = take(id, score, admit)
+        local word, filled = take(id, score, admit), false
         if word == 'full' or word == 'held' and why == 'queue' then break end
         if word == 'held' then
           F.rest(f, g, turn, at)
         else
           call('ZREM', g.home, id)
-          if name ~= '' then call('ZREM', f.all, id) end
+          gone[#gone + 1] = name ~= '' and id or nil
           if word == 'taken' then
-            hold(f, g, id, cost)
+            started[#started + 1], started[#started + 2] = id, name
+            filled = hold(f, g, id, cost)
             n, room, f.clock = n - 1, room - 1, math.max(f.clock, turn % BAND)
             turn = turn + g.step
           end
-          local _, after = head(g)
-          if after then peek('ZADD', f.turns, F.score_of_turn(after, turn % BAND), name) else peek('ZREM', f.turns, name) end
+          turn = after and F.score_of_turn(after, turn % BAND)
+          if not turn then
+            peek('ZREM', f.turns, name)
+          elseif filled then
+            F.rest(f, g, turn)
+          else
+            peek('ZADD', f.turns, turn, name)
+          end
         end
       end
     end
+    if #gone > 0 then call('ZREM', f.all, unpack(gone)) end
+    if #started > 0 then peek('HSET', f.places, unpack(started)) end
+    F.keep_tokens(f)
     peek('HSET', f.memory, 'clock', digits(f.clock))
     return true
   end
@@ -118,6 +130,8 @@ local function add_turns(F)
     local g = f:group(job.rules.group or '')
     F.charge(f, cost - job.held)
     F.charge(g, cost - job.held)
+    F.keep_tokens(f)
+    F.keep_tokens(g)
     job.held = digits(cost)
     call('HSET', job.hash, 'held', job.held)
     if peek('ZSCORE', f.full, g.name) then f:settle(g) end

@@ -89,6 +89,11 @@ pytest_plugins = ["tests.support.command_line"]
             "work tasks:app --queues a:",
             "--queues: 'a:': use NAME:WEIGHT, a weight from 1 to 1000, or the queue's name alone; see",
         ),
+        ("configure q --rate 5/0s", "--rate: '5/0s' is not a rate; write 60/1m, 10/1s, or none; see"),
+        (
+            "configure q --concurrency -1",
+            "--concurrency: '-1': use a whole number such as 5, of up to 14 digits, or none; see",
+        ),
         ("submit add --max-attempts 0", "--max-attempts: '0': use a whole number from 1 to 999,999,999; see"),
         (
             "submit add --window 5m",

@@ -37,8 +37,8 @@ async def test_another_revision_is_refused_and_a_repeat_is_answered(desk):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ("share=0", "setting share=0: use 1 or more"),
-        ("share=101", "setting share=101: a group takes concurrency=N rate=N"),
+        ("share=0", "setting share=0: use 1 to 100"),
+        ("share=101", "setting share=101: use 1 to 100"),
         ("concurrency=0", "setting concurrency=0: use 1 or more; to start no jobs, pause the queue"),
         ("rate=5", "setting rate=5: say for how many ms"),
         ("jobs=5", "setting jobs=5: a group takes"),

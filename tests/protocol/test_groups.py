@@ -543,9 +543,10 @@ async def test_a_worker_that_came_before_its_moment_does_not_keep_it(desk):
 
 
 async def test_a_job_that_may_not_start_takes_no_token(desk):
-    await limit(desk, "group_concurrency=1 rate=10 per=1000000 burst=10")
+    await limit(desk, "rate=10 per=1000000 burst=10")
     await fill(desk, a=3)
     await ids(desk)
+    await tune(desk, "a", "concurrency=1")  # it has its turn until a claim looks at it
     full_at = desk.raw.get(keys.bucket(desk.base, "q"))
     assert await ids(desk, 9) == []
     assert desk.raw.get(keys.bucket(desk.base, "q")) == full_at

@@ -154,17 +154,18 @@ def optional_rate(text: str) -> tuple[int, float] | None:
     if text == "none":
         return None
     number, slash, span = text.partition("/")
-    if not slash or not re.fullmatch(r"[1-9]\d{0,13}", number):
+    per = duration(span) if slash else 0
+    if per < 0.001 or not re.fullmatch(r"[1-9]\d{0,13}", number):
         raise ArgumentTypeError(f"{text[:40]!r} is not a rate; write 60/1m, 10/1s, or none")
-    return int(number), duration(span)
+    return int(number), per
 
 
 def optional_count(text: str) -> int | None:
-    """Parse a whole number from 0; None for `none`, no limit."""
+    """Parse a whole number, not negative; None for `none`, no limit."""
     if text == "none":
         return None
     if not re.fullmatch(r"\d{1,14}", text):
-        raise ArgumentTypeError(f"{text[:40]!r}: use a whole number from 0 to {10**14 - 1:,}, or none")
+        raise ArgumentTypeError(f"{text[:40]!r}: use a whole number such as 5, of up to 14 digits, or none")
     return int(text)
 
 

@@ -183,6 +183,22 @@ MUTANTS = (
         f"{KILLER}a_job_that_may_not_start_takes_no_token[valkey]",
     ),
     _mutant(
+        "a claim does not store the tokens that it took from the queue",
+        "lua/lib/turns.lua",
+        "    F.keep_tokens(f)\n    peek('HSET', f.memory",
+        "    peek('HSET', f.memory",
+        "a queue's rate holds within a claim only",
+        f"{KILLER}a_rate_spaces_jobs_and_the_worker_waits_for_the_token[valkey]",
+    ),
+    _mutant(
+        "a claim looks for the limits of groups once, before somebody sets the first one",
+        "lua/lib/flow.lua",
+        "    f.groups, f.own_limits, f.rate = {}, nil, rate_of",
+        "    f.groups, f.rate = {}, rate_of",
+        "a tenant that gets more room waits for the audit",
+        f"{KILLER}a_higher_limit_of_groups_lets_them_go_on[valkey-group]",
+    ),
+    _mutant(
         "a claim counts the places once a queue, and not each job that it takes",
         "lua/lib/turns.lua",
         "n, room, f.clock = n - 1, room - 1,",
