@@ -47,7 +47,8 @@ if holder and holder ~= id then
   return refusal('KEY_TAKEN', 'job ' .. holder .. ' holds the key ' .. rules.key .. ' of queue '
     .. rules.queue .. ': retry when that job has ended, or the key\'s window has')
 end
-local waits = rules.on_failure and (edges().read(job).needs or 0) > 0 and job.broken == 0
+local runs = rules.on_failure == 'run'      -- even if upstreams failed: it waits for the others
+local waits = rules.on_failure and edges().read(job).needs and (runs or job.broken == 0) and edges().waits_for(job) > 0
 local failed = how == 'all' and rules.on_failure and failed_upstream(edges().read(job))
 check_audit(by)
 
@@ -62,7 +63,7 @@ call('HDEL', key('job:', id), 'token', 'ended', 'streak', 'tries_left', 'finishe
 if how == 'anew' then forget_steps(job) end
 if not job.attempt then call('HDEL', key('job:', id), 'error') end -- an upstream's
 backlog(rules.queue, 1, size(job))
-if rules.on_failure and not waits then edges().forget_needs(job) end
+if rules.on_failure and not waits then edges().forget_needs(job) elseif runs then call('HDEL', job.hash, 'cause') end
 place(job, waits and 'scheduled' or 'queued', waits and edges().wait_until(job) or rank(rules.priority, next_seq(1)), 'retry',
   'ready_at', stamp)
 if is_linked(job) then edges().on_change(job, place) end

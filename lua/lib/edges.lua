@@ -1,5 +1,4 @@
--- lib/edges: jobs that wait for others, and the members of workflows. It needs base, queue, flow and calls. Its functions are made
--- at the first use, so that calls for other jobs do not pay for them.
+-- lib/edges: jobs that wait for others, and members of workflows. It needs base, queue, flow and calls; it is made at the first use.
 -- luacheck: push ignore 211
 local KEEP_UPSTREAM = 604800000             -- ms for which at least a completed job is kept that others waited for: 7 days
 local function make_edges()
@@ -50,8 +49,7 @@ local function make_edges()
   -- The score of a job that waits: when it gives up, or a moment that does not come.
   function E.wait_until(job) return math.min(now + (job.rules.give_up or 1e14), tonumber(NEVER)) end
   local function kept_for(job)
-    local least = job.state ~= 'completed' and KEEP_DEAD or job.watched == '2' and KEEP_UPSTREAM or 60000
-    return math.max(least, job.rules.retention)
+    return math.max(job.rules.retention, job.state ~= 'completed' and KEEP_DEAD or job.watched == '2' and KEEP_UPSTREAM or 60000)
   end
   function E.forget_needs(job)
     call('HDEL', job.hash, 'needs', 'broken', 'cause')
@@ -78,11 +76,12 @@ local function make_edges()
     place(job, 'cancelled', now + kept_for(job), 'upstream')
   end
 
-  -- The upstream was completed, or the job runs in any case.
+  -- How many of its upstreams a job waits for.
+  function E.waits_for(job) return job.needs - (job.rules.on_failure == 'run' and job.broken or 0) end
   local function fulfil(job, _, place)
     job.needs = job.needs - 1
     call('HSET', job.hash, 'needs', job.needs)
-    if job.needs <= 0 and job.state == 'scheduled' then start(job, place) end
+    if job.state == 'scheduled' and E.waits_for(job) <= 0 then start(job, place) end
   end
 
   -- The upstream failed. Its own retry mends the edge.
@@ -91,6 +90,9 @@ local function make_edges()
     call('RPUSH', key('broken:', from.id), job.id)
     call('HSET', job.hash, 'broken', job.broken)
     if job.state ~= 'scheduled' then return end
+    local with_all = from.op and string.find(from.op, '^cancel:all') and from.rules.workflow == job.rules.workflow
+    local runs = job.rules.on_failure == 'run' and not from.workflow and not (with_all and from.state == 'cancelled')
+    if runs then return E.waits_for(job) <= 0 and start(job, place) end
     job.cause = from.id
     call('HSET', job.hash, 'cause', from.id)
     if from.workflow then return E.cancel(job, 'unsealed the workflow ' .. from.workflow .. ' was not sealed', place) end
@@ -143,14 +145,12 @@ local function make_edges()
       if string.find(id, ' ', 1, true) then
         settle_call(id, from, lives, place)
       elseif job.needs then
-        local fulfils = from.state == 'completed' or job.rules.on_failure == 'run' and not from.workflow
-        local act = lives and mend or fulfils and fulfil or break_off
+        local act = lives and mend or from.state == 'completed' and fulfil or break_off
         act(job, from, place)
       end
     end
-    if not lives and from.state ~= 'completed' then
-      call('PEXPIRE', key('broken:', from.id), from.rules and kept_for(from) or KEEP_DEAD)
-    end
+    local failed = not lives and from.state ~= 'completed'
+    if failed then call('PEXPIRE', key('broken:', from.id), from.rules and kept_for(from) or KEEP_DEAD) end
     if call('EXISTS', list) == 0 then return unmark_unsettled(from.id) end
     E.left = true                           -- for another call
     mark_unsettled(from.id, stamp)

@@ -55,13 +55,15 @@ local function check_needs(job)
   if not needed or job.state ~= 'scheduled' or gives_up then return end
   local outstanding, failed, length = count_edges(job)
   if not outstanding then return end
-  local agrees = tonumber(whole_number(needed)) == outstanding and tonumber(whole_number(broken, 0)) == failed
-  if agrees and outstanding > 0 then return end
+  local runs, counted, counted_failed = job.rules.on_failure == 'run', tonumber(whole_number(needed)), tonumber(whole_number(broken, 0))
+  local left = outstanding - (runs and failed or 0)
+  local agrees = runs and counted - counted_failed == left or counted == outstanding and counted_failed == failed
+  if agrees and left > 0 then return end
   if length == 0 and not agrees then return fix('broken upstream') end     -- the list of its upstreams is lost
   fix('needs ' .. outstanding)
   if only_looks then return end
   begin_once()
-  if outstanding > 0 then return call('HSET', job.hash, 'needs', outstanding, 'broken', failed) end
+  if left > 0 then return call('HSET', job.hash, 'needs', outstanding, 'broken', failed) end
   call('HDEL', job.hash, 'needs', 'broken', 'cause')
   call('ZADD', key('scheduled'), digits(math.max(now, job.rules.at or now + (job.rules.delay or 0))), job.id)
   wake(job.rules.queue)

@@ -246,6 +246,31 @@ async def test_a_retry_of_a_workflow_retries_the_causes_only(client, work, desk)
     assert await flow.retry() == {}
 
 
+async def test_a_cancel_starts_no_callback_and_a_retry_waits_for_all_again(client, work, desk):
+    async with client.workflow() as flow:
+        pages = [flow.add(work.job(number)._replace(id=f"0--{number}")) for number in range(3)]
+        callbacks = [flow.add(work.job(100), after=pages, on_failure="run") for _ in range(20)]
+        last = flow.add(work.job(101), after=callbacks[0], on_failure="run")
+    (dead,) = await desk.claim(1)
+    await desk.fail(dead, again=False)
+    assert (await flow.cancel()).keys() <= {"cancelled", "unchanged"}
+    waiting = (*callbacks, last)
+    assert all("needs" in desk.job(job.id) for job in waiting), "none was started meanwhile"
+    await flow.retry()
+    await desk.reap()
+    assert [(await client.get(job.id)).awaits for job in waiting] == ["upstream 3"] * 20 + ["upstream 1"]
+    await finish(desk)
+    assert await flow.result() == WorkflowResult(24, 0, 0)
+
+
+async def test_an_order_for_jobs_of_one_state_leaves_the_others(client, work, desk):
+    async with client.workflow() as flow:
+        pages = [flow.add(work.job(number)) for number in range(3)]
+        index = flow.add(work.job(100), after=pages)
+    await client.order_page("cancel", Selection(workflow=flow.id, state="scheduled"))
+    assert [desk.state(job.id) for job in (*pages, index)] == ["queued"] * 3 + ["cancelled"]
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_after_a_cancel_a_retry_runs_all_jobs_in_their_order(client, work, desk, seed):
     """Whatever order the ids have: a job that was cancelled by itself waits for the upstreams that were, too."""

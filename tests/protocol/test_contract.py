@@ -79,8 +79,8 @@ SAMPLES = {
         {"id": "ID", "token": "TOKEN", "delay": 250, "code": "unknown_task", "reason": b"REASON"},
     ),
     "cancel": (
-        verbs.cancel("B", "ID", 5, "WHO", "ORDER"),
-        {"id": "ID", "revision": 5, "by": "WHO", "order": "ORDER"},
+        verbs.cancel("B", "ID", 5, "WHO", "all", "ORDER"),
+        {"id": "ID", "revision": 5, "by": "WHO", "how": "all", "order": "ORDER"},
     ),
     "retry": (
         verbs.retry("B", "ID", 5, "WHO", "HOW", "ORDER"),

@@ -186,10 +186,11 @@ class Fuzz:
                 )
                 assert fields["state"] in ("scheduled", "cancelled"), f"{after}: {job_id} has needs"
             if self.waits(job_id):
-                assert outstanding[job_id] or failed[job_id], f"{after}: {job_id} waits for nothing"
-                assert not failed[job_id] or "on_failure=hold" in fields["spec"], (
-                    f"{after}: {job_id} waits in vain"
+                runs, holds = (f"on_failure={how}" in fields["spec"] for how in ("run", "hold"))
+                assert outstanding[job_id] or (failed[job_id] and not runs), (
+                    f"{after}: {job_id} waits for nothing"
                 )
+                assert not failed[job_id] or holds or runs, f"{after}: {job_id} waits in vain"
             if "cause" in fields:
                 assert failed[job_id], f"{after}: {job_id} has a cause and no broken edge"
         for flow in "fgh":

@@ -126,12 +126,12 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
 
 
 def _awaits(fields: dict[str, bytes]) -> str | None:
-    """Return what a scheduled job waits for, from its fields awaits, cause and needs."""
+    """Return what a scheduled job waits for, from its fields awaits, cause, needs and broken."""
     if "awaits" in fields:
         return shown(fields["awaits"]).rpartition(" ")[0]
     if "cause" in fields:
         return f"retry {shown(fields['cause'])}"
-    return f"upstream {shown(fields['needs'])}" if "needs" in fields else None
+    return f"upstream {int(fields['needs']) - int(fields.get('broken', 0))}" if "needs" in fields else None
 
 
 def _steps(fields: dict[str, bytes]) -> Iterator[KeptStep]:
@@ -229,7 +229,7 @@ def attempt_from(number: int, text: str, log: tuple[str, ...] = ()) -> Attempt:
 
 SUMMARY = (
     "state", "spec", "attempt", "ops", "tries_left", "worker", "claimed_at", "heartbeat_at", "finished_at", "progress",
-    "cancel_requested_at", "error", "awaits", "cause", "needs",
+    "cancel_requested_at", "error", "awaits", "cause", "needs", "broken",
 )  # fmt: skip
 
 

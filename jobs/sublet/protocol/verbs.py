@@ -118,9 +118,7 @@ def submitted(job: Submission, word: bytes) -> Submitted | str:
 def claim(
     base: str, *, claim_id: str, worker: str, lease: float, n: int, queues: Sequence[str]
 ) -> Call[Claimed]:
-    """Do some maintenance; lease up to `n` (≤ 100) jobs of up to 32 queues, asked in this order, to `worker`
-    for `lease` seconds.
-
+    """Do some maintenance; lease up to `n` (≤ 100) jobs of up to 32 queues, asked in this order, for `lease` seconds.
     For 10 s, a claim with the same id returns those of its leases that are still held.
     """
     return script("claim").call(
@@ -288,9 +286,11 @@ def sample(base: str, queued: int | str = "", due: int | str = "") -> Call[tuple
     return script("sample").call(base, read, queued=queued, due=due)
 
 
-def cancel(base: str, job_id: str, revision: int, by: str = "", order: str = "") -> Call[str]:
+def cancel(base: str, job_id: str, revision: int, by: str = "", how: str = "", order: str = "") -> Call[str]:
     """Cancel a job. Returns `cancelled`, or `requested` if it runs: the next heartbeat informs its worker."""
-    return script("cancel").call(base, bytes.decode, id=job_id, revision=revision, by=by, order=order)
+    return script("cancel").call(
+        base, bytes.decode, id=job_id, revision=revision, by=by, how=how, order=order
+    )
 
 
 def retry(base: str, job_id: str, revision: int, by: str = "", how: str = "", order: str = "") -> Call[str]:

@@ -126,8 +126,8 @@ MUTANTS = (
     Mutant(
         "the list of a forgotten job's upstreams outlives it",
         "lua/lib/edges.lua",
-        "local least = job.state ~= 'completed' and KEEP_DEAD or",
-        "local least = true and KEEP_DEAD or",
+        "return math.max(job.rules.retention, job.state ~= 'completed' and KEEP_DEAD or",
+        "return math.max(job.rules.retention, KEEP_DEAD or",
         "a completed workflow cannot be stored again",
         "protocol/test_repair_waits.py::test_a_completed_job_may_be_stored_again_when_it_is_forgotten[fakeredis]",
     ),

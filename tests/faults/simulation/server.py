@@ -72,6 +72,7 @@ class Chunks:
         chunk = self._compiled.get(text)
         if chunk is None:
             whole = text.decode() if isinstance(text, bytes) else text
+            assert ROOM in whole or "make_edges" not in whole, "the script has changed: replace the new text"
             chunk = self._compiled[text] = self.compile(
                 whole.replace(ROOM, f"local ROOM = {self.room}").encode()
             )

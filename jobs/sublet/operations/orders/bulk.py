@@ -73,11 +73,11 @@ class Selection(NamedTuple):
     within: Container[str] | None = None
 
     def listed(self) -> job_list.Filter:
-        """Return the part that a list of jobs can filter by: all but `state` and `message`. Raises Invalid."""
+        """Return the part that a list of jobs can filter by: all but `message`, and without a workflow `state`. Raises Invalid."""
         names = set(self._fields) & set(job_list.Filter._fields)
         found = job_list.Filter(**{name: getattr(self, name) for name in names})
         found.check()
-        return found
+        return found if self.workflow is None or self.state is None else found._replace(states=(self.state,))
 
     def states(self, order: str) -> Sequence[State]:
         """Return the states of jobs that an order looks for: `state`, or without one those that it usually changes, of a
@@ -281,8 +281,8 @@ def _closed_up(cursor: str, moved: Sequence[JobSummary]) -> str:
 
 def verb(order: str, wanted: Selection) -> Callable[..., Call[str]]:
     """Return the call of an order for one job."""
-    if order == "retry" and wanted.workflow is not None:
-        return partial(verbs.retry, how="all")
+    if order in ("retry", "cancel") and wanted.workflow is not None:
+        return partial(VERBS[order], how="all")
     return VERBS[order]
 
 

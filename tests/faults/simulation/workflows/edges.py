@@ -115,10 +115,8 @@ class Edges:
             for upstream, was in edges.items():
                 if was in ("waits", "broken"):
                     edges[upstream] = self.became(i, upstream, was, lists, counts or i in started)
-            must(
-                i not in started or set(edges.values()) <= {"done", "dropped"},
-                f"{i} was started, with the edges {edges}",
-            )
+            over = {"done", "dropped", "broken"} if self.runs(i) else {"done", "dropped"}
+            must(i not in started or set(edges.values()) <= over, f"{i} was started, with the edges {edges}")
             self.one(life, stored, lists)
         due = {u for u in look.edges["downstream"] if not self.lives(u)} | {
             u for u in look.edges["broken"] if self.lives(u)
@@ -151,27 +149,25 @@ class Edges:
             if counts
             else "dropped"
         )
-        life, runs = self.checker.lives.get(upstream), "on_failure=run" in self.header(i)
+        life = self.checker.lives.get(upstream)
         state = life.state if life else None
         if upstream.startswith("/"):
             state = {"sealed": "completed", "open": "scheduled"}.get(
                 self.checker.look.edges["workflow"].get(upstream[1:], {}).get("state", ""), "cancelled"
             )
         if (was, now) == ("waits", "broken"):
-            fits = state not in (*UNFINISHED, "completed") and (not runs or upstream.startswith("/"))
+            fits = state not in (*UNFINISHED, "completed")
             must(fits, f"the edge from {upstream} ({state}) to {i} was broken")
         elif (was, now) == ("broken", "waits"):
             must(state in (*UNFINISHED, None), f"the edge from {upstream} ({state}) to {i} was mended")
         elif now == "done":
-            must(
-                was == "waits" and (state == "completed" or (runs and state not in UNFINISHED)),
-                f"the edge from {upstream} ({state}) to {i} was fulfilled ({was} before)",
-            )
+            fits = was == "waits" and state == "completed"
+            must(fits, f"the edge from {upstream} ({state}) to {i} was fulfilled ({was} before)")
         return now
 
-    def header(self, i: str) -> str:
-        """The first line of a stored job."""
-        return self.checker.look.jobs.get(i, {}).get("spec", "").partition("\n")[0]
+    def runs(self, i: str) -> bool:
+        """Whether a job runs even if its upstreams failed."""
+        return "on_failure=run" in self.checker.look.jobs.get(i, {}).get("spec", "").partition("\n")[0]
 
     def one(self, life: Life, stored: dict[str, str], lists: dict[str, dict[str, Counter[str]]]) -> None:
         """Check what one job counts, and why it waits."""
@@ -185,9 +181,10 @@ class Edges:
                 f"{life.id} counts {found}, and {outstanding + failed} edges are there, {failed} broken",
             )
             must(life.state in ("scheduled", "cancelled"), f"{life.id} is {life.state}, and counts edges")
-            must(life.state != "scheduled" or outstanding + failed, f"{life.id} waits for nothing")
-            holds = "on_failure=hold" in stored["spec"]
-            must(life.state != "scheduled" or not failed or holds, f"{life.id} waits in vain")
+            waits_for = outstanding if self.runs(life.id) else outstanding + failed
+            must(life.state != "scheduled" or waits_for, f"{life.id} waits for nothing")
+            bears = "on_failure=hold" in stored["spec"] or self.runs(life.id)
+            must(life.state != "scheduled" or not failed or bears, f"{life.id} waits in vain")
         must("cause" not in stored or failed, f"{life.id} has a cause, and no broken edge")
 
     def flows(self, look: "Look") -> None:
