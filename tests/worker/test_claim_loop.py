@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
+from datetime import timedelta
 
 import pytest
 
-from sublet import App, Client
+from sublet import App, Client, Options
 from sublet.connection.settings import Settings
 from sublet.worker import claim_loop
 from sublet.worker.config import WorkerConfig
@@ -39,6 +40,14 @@ async def counted(number: int) -> int:
 @app.task(queue="plain", name="stray")
 async def stray(number: int) -> int:
     return await counted.function(number)
+
+
+PAIR: list[asyncio.Barrier] = []
+
+
+@app.task(queue="plain")
+async def meets() -> None:
+    await PAIR[0].wait()
 
 
 @pytest.fixture
@@ -109,3 +118,33 @@ async def test_a_worker_runs_exactly_max_jobs(store):
             app, store, WorkerConfig(queues=["plain", "loop"], slots=20, processes=2, lease=60)
         ).run(max_jobs=37)
     assert summary.completed == 37
+
+
+@pytest.mark.parametrize("slots", [1, 20])
+async def test_jobs_that_the_worker_cannot_run_do_not_count_and_wait_before_they_come_back(store, slots):
+    client = Client(store=store)
+    ahead = Options(queue="loop", priority=9)
+    strange = [await client.submit("unheard_of", {}, ahead) for _ in range(3)]
+    strange += [await client.submit("counted", {"no": n}, ahead) for n in range(2)]
+    await store.submit([counted.job(i) for i in range(5)])
+    async with asyncio.timeout(60):
+        summary = await Worker(app, store, WorkerConfig(queues=["loop"], slots=slots, lease=60)).run(
+            max_jobs=3
+        )
+    assert (summary.completed, summary.released) == (3, 5)
+    for handle in strange:
+        job = await client.get(handle.id)
+        assert (job.state, job.attempt, job.last_error.code) == ("scheduled", 1, "unknown_task")
+        assert job.due_at - job.attempts[0].ended_at >= timedelta(seconds=1)
+
+
+async def test_the_place_of_a_job_that_does_not_count_is_used_while_others_run(store):
+    """The child process finds that the arguments do not fit, when all loops have ended their claims."""
+    PAIR[:] = [asyncio.Barrier(2)]
+    await store.submit([meets.options(priority=9).job()])
+    await Client(store=store).submit("short", {"no": 1}, Options(queue="plain", priority=8))
+    await store.submit([meets.job()])
+    config = WorkerConfig(queues=["plain"], slots=4, processes=1, lease=60)
+    async with asyncio.timeout(20):
+        summary = await Worker(app, store, config).run(max_jobs=2)
+    assert (summary.completed, summary.released) == (2, 1)

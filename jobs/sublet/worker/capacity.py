@@ -138,6 +138,10 @@ class Capacity:
         self.started += 1
         self.running_in_children += in_child
 
+    def job_was_unknown(self) -> None:
+        """Take back the count of a started job that the worker cannot run."""
+        self.started -= 1
+
     def job_ended(self, in_child: bool) -> None:
         """Count a job that has ended."""
         self.running -= 1

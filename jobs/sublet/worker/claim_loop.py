@@ -82,8 +82,12 @@ class ClaimLoops:
                 lambda: self._capacity.free(queue_set) > 0 or self._is_closed(queue_set)
             )
             if self._is_closed(queue_set):
-                await self._capacity.wait_until(lambda: not self._state.attempts)
-                return
+                # one of the attempts may not count, in the end
+                await self._capacity.wait_until(
+                    lambda: not (self._state.attempts and self._is_closed(queue_set))
+                )
+                if self._is_closed(queue_set):
+                    return
             if not dry:
                 dry = await self._claim_now(queue_set)
             elif not self._config.drain:

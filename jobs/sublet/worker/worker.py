@@ -156,7 +156,7 @@ class Worker:
         linger: float = 0.0,
     ) -> Summary:
         """Work until stopped; with `drain`, until no job can be claimed; with `max_jobs`, until so many attempts
-        have started, and these have ended.
+        have started, and these have ended; those of an `unknown_task` do not count.
 
         With `seconds`, the worker ends within that time: it starts no job whose timeout exceeds the rest (unless it
         exceeds even the whole), and releases unfinished ones. With `drain`, it waits `linger` seconds for more jobs, and in a pool leaves
@@ -355,6 +355,8 @@ class Worker:
             attempt.reports.waiting = False
             self._lending.count()
         ending = attempt.ending()
+        if isinstance(ending, Release) and ending.code == "unknown_task":
+            self._capacity.job_was_unknown()
         # This breaks a cycle: a child's run refers to its attempt.
         attempt.running = None
         if ending is not None:
