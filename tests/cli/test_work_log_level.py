@@ -1,5 +1,7 @@
 """`--log-level`: which records of `logging` stay with a job."""
 
+import json
+
 import pytest
 
 pytest_plugins = ["tests.support.command_line"]
@@ -61,3 +63,38 @@ def test_an_invalid_level_is_refused(shell):
     assert "did you mean info?" in shell.no(2, "work", "tasks:app", "--log-level", "infos")
     words = shell.no(2, "work", "tasks:app", SUBLET_LOG_LEVEL="loud")
     assert words == "SUBLET_LOG_LEVEL='loud': use debug, info, warning, error, critical"
+
+
+UNAWAITED = """
+from sublet import App, Context
+
+app = App()
+
+@app.task
+async def talks(ctx: Context) -> str:
+    ctx.emit("lost")
+    ctx.sleep("cool-off", days=3)
+    ctx.step("charge", print, 1)
+    return "done"
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)], ids=["text", "JSON"])
+def test_a_call_without_await_is_named_on_stderr_and_in_the_log_of_its_job(shell, words):
+    (shell.folder / "lazy.py").write_text(UNAWAITED)
+    shell.ok("submit", "talks", "--id", "t")
+    done = shell.run("work", "lazy:app", "--drain", *words)
+    lines = done.stderr.splitlines()
+    for name, line, code in (
+        ("emit", 8, 'ctx.emit("lost")'),
+        ("sleep", 9, "ctx.sleep("),
+        ("step", 10, "ctx.step("),
+    ):
+        (shown,) = [each for each in lines if f"coroutine 'LoopSteps.{name}' was never awaited" in each]
+        message = json.loads(shown)["message"] if words else shown
+        assert "warning" in shown
+        assert f"lazy.py:{line}: RuntimeWarning: " in message
+        assert code in message
+    assert len(lines) == 3
+    log = shell.ok("get", "t")
+    assert "coroutine 'LoopSteps.emit' was never awaited" in log

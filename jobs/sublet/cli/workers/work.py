@@ -63,6 +63,7 @@ def _run_apps(args: Namespace, url: str | None, printer: EventPrinter) -> int:
     if not url:
         check(app.settings)
     log_to_stderr(args.json)
+    logging.captureWarnings(True)  # a call without `await`, too: also in the job's log
     source = _http_source(url, app) if url else None
     start = Start(apps, args, url or app.settings.shown_url)
     start.warnings += _without_tasks(apps, args.commands)
