@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from sublet.errors import Invalid
 from sublet.model import Lease, News, Submission
+from sublet.protocol.payload import encoded
 from sublet.steps.waits import StepOpener, Steps, Upstream
 
 P = ParamSpec("P")
@@ -194,15 +195,12 @@ class Context:
         It replaces the last checkpoint, reaches Redis within 0.5 s, and is deleted when the job is completed.
         Raises Invalid.
         """
-        try:
-            encoded = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise Invalid(f"checkpoint: the data cannot be written as JSON: {error}") from None
-        if len(encoded) > CHECKPOINT_MAX:
+        text = encoded("checkpoint: the data", data)
+        if len(text) > CHECKPOINT_MAX:
             raise Invalid(
-                f"checkpoint of {len(encoded):,} bytes: the limit is {CHECKPOINT_MAX:,}: store the data elsewhere, its address here"
+                f"checkpoint of {len(text):,} bytes: the limit is {CHECKPOINT_MAX:,}: store the data elsewhere, its address here"
             )
-        self._send(News.CHECKPOINT, encoded)
+        self._send(News.CHECKPOINT, text)
 
     def spent(self, cost: int) -> None:
         """Report the job's real cost in all, in place of its option `cost`. The difference corrects the rates of its
@@ -232,17 +230,19 @@ class Context:
     def sleep(
         self,
         name: str,
-        seconds: float | timedelta = 0,
+        seconds: float | timedelta | None = None,
         *,
-        days: float = 0,
-        hours: float = 0,
-        minutes: float = 0,
+        days: float | None = None,
+        hours: float | None = None,
+        minutes: float | None = None,
     ) -> Awaitable[None]:
         """End the attempt, and run the job again after this time, the sum of all units. In that later attempt, return
-        at once. In an async task, await the call.
+        at once. In an async task, await the call. Raises Invalid without a time.
         """
-        more = timedelta(days=days, hours=hours, minutes=minutes)
-        slept: Awaitable[None] = self._opened().sleep(name, checked_delay(seconds) + checked_delay(more))
+        if all(time is None for time in (seconds, days, hours, minutes)):
+            raise Invalid(f"sleep {name!r} has no time: give seconds, minutes, hours or days, or a timedelta")
+        more = checked_delay(timedelta(days=days or 0, hours=hours or 0, minutes=minutes or 0))
+        slept: Awaitable[None] = self._opened().sleep(name, checked_delay(seconds or 0) + more)
         return slept
 
     def wait_for(self, name: str, *, timeout: float | timedelta | None = None) -> Any:

@@ -42,7 +42,7 @@ MEANINGS = {
     "Context.progress.message": "Up to 128 characters.",
     "Context.stage.name": "Up to 64 characters.",
     "Context.log.text": "One line or several, of up to 1,024 characters.",
-    "Context.sleep.seconds": "How long; the next three are added.",
+    "Context.sleep.seconds": "How long; the next three are added. Give at least one; 0 is a time, too.",
     "Context.sleep.days": "Of 24 hours.",
     "Context.sleep.hours": "Hours.",
     "Context.sleep.minutes": "Minutes.",

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from datetime import timedelta
 
 import pytest
 
@@ -136,3 +137,11 @@ async def test_a_task_may_log_from_a_thread_while_its_log_is_sent(ctx, reports):
     await talking
     ctx.flush()
     assert reports[-1][1].decode().endswith("line 1999")
+
+
+def test_a_sleep_without_a_time_is_refused_and_a_computed_0_is_none(ctx):
+    with pytest.raises(Invalid, match="sleep 'cool-off' has no time: give seconds, minutes, hours or days"):
+        ctx.sleep("cool-off")
+    for time in ({"seconds": 0}, {"days": 0}, {"minutes": 0.0}, {"seconds": timedelta(0)}):
+        with pytest.raises(Invalid, match="this context has no steps"):
+            ctx.sleep("cool-off", **time)

@@ -20,13 +20,16 @@ def payload_of(value: Any) -> bytes:
             raise Invalid(_not_json(value, error)) from None
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise Invalid("payload: use one JSON object, the task's arguments by name")
+    return encoded("payload", value, ensure_ascii=False, default=_text)
+
+
+def encoded(subject: str, value: Any, **how: Any) -> bytes:
+    """Encode a value as JSON. Raises Invalid, with `subject` in the message."""
     try:
-        return json.dumps(
-            value, separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=_text
-        ).encode()
+        return json.dumps(value, separators=(",", ":"), allow_nan=False, **how).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid(
-            f"payload cannot be written as JSON: {error}: use text, finite numbers, true, false, null, lists and objects"
+            f"{subject} cannot be written as JSON: {error}: use text, finite numbers, true, false, null, lists and objects"
         ) from None
 
 

@@ -1,12 +1,12 @@
 """The calls that keep, read and await the steps of a job."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sublet.errors import Invalid, JobsError
 from sublet.model import Lease, Submission, Suspension
 from sublet.protocol import keys
+from sublet.protocol.payload import encoded
 from sublet.protocol.scripts import Call, refusal, script
 
 STEP_MAX = 64 * 1024
@@ -90,15 +90,12 @@ def call(base: str, lease: Lease, called: CalledJob) -> Call[Kept | JobsError]:
 
 def value_of(value: Any) -> bytes:
     """Return a signal's value as JSON. Raises Invalid."""
-    try:
-        encoded = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Invalid(f"signal: the value cannot be written as JSON: {error}") from None
-    if len(encoded) > STEP_MAX:
+    text = encoded("signal: the value", value)
+    if len(text) > STEP_MAX:
         raise Invalid(
-            f"signal of {len(encoded):,} bytes: the limit is {STEP_MAX:,}: send the address of the data"
+            f"signal of {len(text):,} bytes: the limit is {STEP_MAX:,}: send the address of the data"
         )
-    return encoded
+    return text
 
 
 def suspend(base: str, endings: Sequence[Suspension]) -> Call[list[str]]:

@@ -1,16 +1,20 @@
-"""JSON of one type as pydantic writes it, but with `bytes` as base64."""
+"""JSON of one type as pydantic writes it, but with `bytes` as base64, and without NaN."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
-from pydantic_core import SchemaSerializer, SchemaValidator
+from pydantic_core import PydanticSerializationError, SchemaSerializer, SchemaValidator
 
 from sublet.errors import Invalid
 
 BASE64: Any = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
+SHOWN: Any = {"ser_json_inf_nan": "constants"}
+"""Without it, pydantic writes null. A model's own setting counts."""
+_NO_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
 _WITH_CONFIG = ("model", "dataclass", "typed-dict")
 _OPAQUE = ("config", "cls", "default", "expected", "function", "members", "metadata")
 _KINDS = dict.fromkeys(("int", "float", "bool"), "number")
@@ -46,8 +50,16 @@ class JsonCodec:
 
     @cached_property
     def dump(self) -> Callable[..., bytes]:
-        """A function that writes a value as JSON. It raises PydanticSerializationError."""
-        return SchemaSerializer(self._schema, BASE64, _use_prebuilt=False).to_json
+        """A function that writes a value as JSON. It raises PydanticSerializationError, also for NaN and Infinity."""
+        write = SchemaSerializer(self._schema, BASE64 | SHOWN, _use_prebuilt=False).to_json
+
+        def dump(value: Any, **how: Any) -> bytes:
+            text = write(value, **how)
+            if b"NaN" in text or b"Infinity" in text:
+                _refuse_constants(text)
+            return text
+
+        return dump
 
     @cached_property
     def _schema(self) -> Any:
@@ -94,13 +106,19 @@ def _with_base64(node: Any) -> Any:
             key: value if is_schema and key in _OPAQUE else _with_base64(value) for key, value in node.items()
         }
         return (
-            copied | {"config": node.get("config", {}) | BASE64}
+            copied | {"config": SHOWN | node.get("config", {}) | BASE64}
             if node.get("type") in _WITH_CONFIG
             else copied
         )
     if isinstance(node, (list, tuple)):
         return type(node)(map(_with_base64, node))
     return node
+
+
+def _refuse_constants(text: bytes) -> None:
+    for found in _NO_NUMBER.finditer(text):
+        if found[1]:
+            raise PydanticSerializationError(f"{found[1].decode()} is not a JSON number: use None, or text")
 
 
 def _check(schema: Any, subject: str) -> None:

@@ -1,0 +1,138 @@
+"""NaN and Infinity, which are not JSON, are refused wherever a user's value is written. None of them becomes null."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from sublet import App, Client, Context, State
+from sublet.connection.settings import Settings
+from sublet.errors import Invalid
+from sublet.execution.steps.emitter import encoded
+from sublet.protocol.payload import payload_of
+from sublet.steps.calls import value_of
+from sublet.tasks.arguments import Arguments, InvalidResult
+from sublet.worker.config import WorkerConfig
+from sublet.worker.worker import Worker
+
+pytest_plugins = ["tests.support.job_sources"]
+app = App(settings=Settings())
+NO_NUMBERS = (math.nan, math.inf, -math.inf)
+
+
+class Model(BaseModel):
+    value: float | None = None
+    parts: "list[Model]" = []
+
+
+class AsText(BaseModel):
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+    value: float
+
+
+@dataclass
+class Record:
+    value: float
+
+
+def inside(value):
+    """Values of some types that have this number in them, with their types."""
+    return [
+        (float, value),
+        (Any, value),
+        (Any, {"a": [1, value]}),
+        (dict[str, float], {"a": value}),
+        (tuple[float, ...], (1.0, value)),
+        (Model, Model.model_construct(parts=[Model.model_construct(value=value, parts=[])])),
+        (Any, Record(value)),
+        (Record, Record(value)),
+        (list[Record], [Record(1.0), Record(value)]),
+    ]
+
+
+def task_of(hint):
+    def f(a: hint, b: int = 1) -> hint:
+        return a
+
+    return Arguments("f", f)
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS)
+def test_no_argument_and_no_result_is_written_as_null(number):
+    shown = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(number)]
+    for hint, value in inside(number):
+        task = task_of(hint)
+        with pytest.raises(
+            Invalid, match=rf"task f: a cannot be written as JSON \({shown} is not a JSON number: use None"
+        ):
+            task.dump((value, 2), {})
+        with pytest.raises(
+            InvalidResult, match=f"task f returned a value that cannot be .*: {shown} is not a JSON number"
+        ):
+            task.dump_result(value)
+
+
+def test_text_about_no_number_and_a_models_own_setting_are_written():
+    text = 'NaN, "Infinity" and \\"-Infinity'
+    for hint, value in [(str, text), (Any, [text, {"NaN": "\\"}]), (AsText, AsText(value=math.nan))]:
+        task = task_of(hint)
+        (argument, _) = task.load(task.dump((value, 1), {})).values()
+        assert str(argument) == str(task.load_result(task.dump_result(value))) == str(value)
+    assert task.dump_result(AsText(value=math.inf)) == b'{"value":"Infinity"}'
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS)
+def test_no_chunk_signal_checkpoint_or_payload_has_one(number):
+    with pytest.raises(Invalid, match=r"emit: the chunk cannot be written as JSON: .* is not a JSON number"):
+        encoded({"a": number})
+    with pytest.raises(
+        Invalid, match=r"signal: the value cannot be written as JSON: .*: use text, finite numbers"
+    ):
+        value_of([number])
+    for payload in (
+        {"a": number},
+        f'{{"a": {str(number).replace("nan", "NaN").replace("inf", "Infinity")}}}',
+    ):
+        with pytest.raises(Invalid, match="payload"):
+            payload_of(payload)
+
+
+def measure() -> float:
+    return math.nan
+
+
+@app.task
+async def in_a_step(ctx: Context) -> None:
+    await ctx.step("measure", measure)
+
+
+@app.task
+async def as_a_result() -> float:
+    return measure()
+
+
+@app.task
+async def in_a_checkpoint(ctx: Context) -> str:
+    try:
+        ctx.checkpoint({"a": math.nan})
+    except Invalid as error:
+        return str(error)
+    return "stored"
+
+
+async def test_a_job_says_which_value_was_no_number(store):
+    client = Client(store=store)
+    jobs = [task.job() for task in (in_a_step, as_a_result, in_a_checkpoint)]
+    await store.submit(jobs)
+    await Worker(app, store, WorkerConfig(slots=1, lease=60)).run(drain=True)
+    step, result, checkpoint = [await client.get(job.id) for job in jobs]
+    assert (step.state, result.state) == (State.DEAD, State.DEAD)
+    assert (step.last_error.code, step.last_error.message) == (
+        "invalid_result",
+        "step measure: its result cannot be written as JSON: NaN is not a JSON number: use None, or text",
+    )
+    assert result.last_error.message.endswith(": NaN is not a JSON number: use None, or text")
+    assert checkpoint.result.startswith("checkpoint: the data cannot be written as JSON: ")
