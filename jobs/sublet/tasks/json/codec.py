@@ -51,15 +51,20 @@ class JsonCodec:
     @cached_property
     def dump(self) -> Callable[..., bytes]:
         """A function that writes a value as JSON. It raises PydanticSerializationError, also for NaN and Infinity."""
-        write = SchemaSerializer(self._schema, BASE64 | SHOWN, _use_prebuilt=False).to_json
+        write = self.write
 
         def dump(value: Any, **how: Any) -> bytes:
             text = write(value, **how)
             if b"NaN" in text or b"Infinity" in text:
-                _refuse_constants(text)
+                refuse_constants(text)
             return text
 
         return dump
+
+    @cached_property
+    def write(self) -> Callable[..., bytes]:
+        """A function like `dump` for callers that call `refuse_constants` themselves."""
+        return SchemaSerializer(self._schema, BASE64 | SHOWN, _use_prebuilt=False).to_json
 
     @cached_property
     def _schema(self) -> Any:
@@ -115,7 +120,8 @@ def _with_base64(node: Any) -> Any:
     return node
 
 
-def _refuse_constants(text: bytes) -> None:
+def refuse_constants(text: bytes) -> None:
+    """Raise PydanticSerializationError if NaN or Infinity is in a JSON text, but as a part of a string."""
     for found in _NO_NUMBER.finditer(text):
         if found[1]:
             raise PydanticSerializationError(f"{found[1].decode()} is not a JSON number: use None, or text")
