@@ -92,8 +92,33 @@ def test_a_page_with_its_own_tasks_works_as_written(home, env, raw, name):
         check(step, *answer)
 
 
+NEIGHBOUR = """
+from sublet import App
+
+app = App()
+
+
+@app.task
+async def orders(count: int) -> None: ...
+
+
+@app.task
+async def reindexed(count: int) -> None: ...
+"""
+
+
+@pytest.fixture(params=["an empty namespace", "beside another app"])
+def neighbour(request, home, env, raw):
+    """In one of two cases, another app has published tasks of similar names."""
+    if request.param == "beside another app":
+        (home / "neighbour.py").write_text(NEIGHBOUR)
+        subprocess.run(
+            ["sublet", "work", "neighbour:app", "--drain"], cwd=home, env=env, check=True, timeout=60
+        )
+
+
 @pytest.mark.real_server
-def test_the_page_of_debounce_works_as_written(home, env, raw):
+def test_the_page_of_debounce_works_as_written(home, env, neighbour):
     page = (ROOT / "docs" / "guides" / "debounce.md").read_text()
     python = env | {"PYTHONPATH": str(ROOT / "jobs")}
     for name, text in blocks("python", page):
@@ -109,7 +134,7 @@ def test_the_page_of_debounce_works_as_written(home, env, raw):
 
 
 @pytest.mark.real_server
-def test_the_page_of_steps_works_as_written(home, env, raw):
+def test_the_page_of_steps_works_as_written(home, env, neighbour):
     page = (ROOT / "docs" / "guides" / "steps.md").read_text()
     for name, text in blocks("python", page):
         (home / name).write_text(text)
@@ -117,7 +142,7 @@ def test_the_page_of_steps_works_as_written(home, env, raw):
     for step, answer in zip(commands, run(commands, home, env), strict=True):
         check(step, *answer)
     submitted = subprocess.run(
-        ["sublet", "submit", "agent", '{"question": "why"}'],
+        ["sublet", "submit", "agent", '{"question": "why"}', "--app", "agent:app"],
         cwd=home,
         env=env,
         capture_output=True,
