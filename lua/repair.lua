@@ -5,7 +5,7 @@
 -- ARGV  how          "mend", or "look": the same answers, and nothing is written
 -- ARGV  seen_in id …  what to check, in twos, at most 100, each with where it was seen, after the base: job,
 --                    one of the structures, queue:<queue>, grouped:<queue> or key:<queue>|<key> with a job's id; worker,
---                    schedule, pool or workflow with its name; edges with the id of an upstream
+--                    schedule, pool or workflow with its name; edges with the id of an upstream; stream with its job's
 -- REPLY array        one per two: "sound", or its faults, separated by commas. Repaired: "placed <structure>
 --                    <ms>" (it was in no structure, or had an invalid score; the moment of its submit),
 --                    "stray" (it was in a wrong structure), "grouped" (its
@@ -14,12 +14,13 @@
 --                    fence was below its own), "unsettled" (edges that are due were forgotten), "settled" (a
 --                    mark of edges that are not there), "needs <n>" (it counted other edges; these
 --                    are there), "member" (how its workflow counts it), "ended" (whether a workflow has), "steps"
---                    (their number), "called" (the edge of a called job was lost, or that job). Only reported: "broken <field>" (no script writes it so; of a job, lease means the
---                    fields of its lease), "foreign" (a hash of a wrong type)
+--                    (their number), "called" (the edge of a called job was lost, or that job), "orphaned"
+--                    (a stream that does not expire, without its job). Only reported: "broken <field>" (no script
+--                    writes it so; of a job, lease means the fields of its lease), "foreign" (a hash of a wrong type)
 -- CODE  NO_NAMESPACE WRONG_LAYOUT TOO_MANY INVALID
 
 local BESIDE = {worker = 'workers', schedule = 'schedules', pool = 'pools'}
-local LINKED = {edges = true, workflow = true}
+local LINKED = {edges = true, workflow = true, stream = true}
 local how = ARGV[1]
 needs('SET', key('key:'), '')
 needs('PTTL', key('key:'))
@@ -36,7 +37,7 @@ for i = 2, #ARGV, 2 do
 end
 if not fit then
   return refusal('INVALID',
-    'use how look or mend, and seen_in job, worker, schedule, pool, workflow, edges, key: or a structure')
+    'use how look or mend, and seen_in job, worker, schedule, pool, workflow, edges, stream, key: or a structure')
 end
 set_mode(how)
 
@@ -72,7 +73,14 @@ local function check_pool(name)
   if left > 0 and call('HEXISTS', key('pools'), name) == 0 then fix('broken pool') end
 end
 
-local check = {worker = check_worker, schedule = check_schedule, pool = check_pool, edges = check_edges, workflow = check_workflow}
+-- A stream expires with its job: without it, nothing would ever delete it.
+local function check_stream(id)
+  local stream = key('stream:', id)
+  if call('EXISTS', key('job:', id)) == 0 and call('PTTL', stream) == -1 then fix('orphaned', 'DEL', stream) end
+end
+
+local check = {worker = check_worker, schedule = check_schedule, pool = check_pool, edges = check_edges, workflow = check_workflow,
+  stream = check_stream}
 local answers = {}
 for i = 2, #ARGV, 2 do
   start_item()

@@ -726,3 +726,26 @@ async def test_an_entry_of_a_group_without_a_job_is_removed(desk):
     desk.raw.delete(keys.job(desk.base, "a"))
     assert await put_right(desk, ("grouped:q", "a")) == ["gone"]
     assert desk.members("grouped:q") == []
+
+
+async def test_a_stream_without_its_job_that_would_never_expire_is_deleted(desk):
+    for name in ("lost", "ended", "runs"):
+        await desk.emit(await desk.running(name), b"1", b"2")
+    lease = await desk.running("ending")
+    await desk.emit(lease, b"1")
+    await desk.complete(lease)
+    lost, ended, runs, ending = (keys.stream(desk.base, i) for i in ("lost", "ended", "runs", "ending"))
+    desk.raw.delete(*(keys.job(desk.base, i) for i in ("lost", "ended", "ending")))
+    desk.raw.pexpire(ended, 60_000)
+    (fault,) = [one for one in (await follow(desk.run, audit([desk.base]))).faults if one.seen_in == "stream"]
+    assert (fault.key, fault.found, fault.is_repairable, fault.is_lost) == (lost, "orphaned", True, False)
+    assert await put_right(desk, ("stream", "lost")) == ["orphaned"]
+    assert not desk.raw.exists(lost)
+    others = [("stream", i) for i in ("ended", "runs", "ending", "never")]
+    assert await left_alone(desk, *others) == ["sound"] * 4
+    await desk.emit(await desk.running("again"), b"1")
+    desk.raw.delete(keys.job(desk.base, "again"))
+    (after, done) = await fixed(desk)
+    assert ("stream", "again", "orphaned") in {(one.seen_in, one.name, one.found) for one in done}
+    assert (after.faults, desk.raw.exists(keys.stream(desk.base, "again"))) == ([], 0)
+    assert desk.raw.exists(ended, runs, ending) == 3

@@ -36,6 +36,7 @@ REPAIRS = {
     "called": ("the edge of a called job was lost, or that job", "put right"),
     "ended": ("a workflow has ended without a word, or has not", "put right"),
     "steps": ("the number of its kept steps was wrong", "counted anew"),
+    "orphaned": ("the stream of a job that does not exist", "deleted"),
     "recounted": ("a queue's backlog was wrong", "counted anew"),
 }
 UNREPAIRED = {

@@ -23,7 +23,7 @@ TYPES = {
     "worker": "hash", "schedule": "hash", "pool": "hash", "crew": "zset", "summons": "zset",
     "owner": "zset", "grouped": "zset", "waiting": "zset", "turns": "zset", "full": "zset", "tokens": "zset",
     "tat": "string", "flow": "hash", "groups": "hash", "upstream": "list", "downstream": "list", "broken": "list",
-    "workflow": "hash", "members": "zset",
+    "workflow": "hash", "members": "zset", "stream": "stream",
 }  # fmt: skip
 KINDS = {
     "job": "job",
@@ -39,7 +39,7 @@ KINDS = {
 """First word of a key (behind the base) → what the key is about."""
 PAIRS = {"workers": "worker", "schedules": "schedule"}
 """Sorted set whose members are not jobs → the kind of its members."""
-BESIDE = {name: name for name in (*PAIRS.values(), "pool", "workflow")} | {"edges": "downstream"}
+BESIDE = {name: name for name in (*PAIRS.values(), "pool", "workflow", "stream")} | {"edges": "downstream"}
 """What is no job → the first word of its key."""
 QUEUES = 1000
 NO_TEXT = "\ufffd"
@@ -196,6 +196,9 @@ class Scan:
         self._queues.update(
             name for kind, name in right if kind in ("queue", "grouped") and keys.is_name(name)
         )
+        streams = [name for kind, name in right if kind == "stream"]
+        have_jobs = (yield _exist(self.base, streams)) if streams else []
+        yield from self._take([("stream", name) for name, has_job in zip(streams, have_jobs, strict=True) if not has_job])  # fmt: skip
         locks = [name for kind, name in right if kind == "key"]
         holders = (yield _holders(self.base, locks)) if locks else []
         yield from self._take([(f"key:{lock}", holder) for lock, holder in zip(locks, holders, strict=True) if holder])  # fmt: skip
