@@ -64,6 +64,8 @@ Run = Literal["loop", "process", "thread", "command"]
 class Task(Generic[P, R]):
     """A named function: call it here, or `submit` a job so that a worker calls it."""
 
+    _job_id: str | None = None
+
     def __init__(
         self,
         app: "App",
@@ -80,21 +82,19 @@ class Task(Generic[P, R]):
 
     @property
     def takes_process(self) -> bool:
-        """Whether a job of the task runs in a child process or as a program: the worker's limit `processes`
-        counts both."""
+        """Whether its jobs run in child processes or as programs: the worker's limit `processes` counts both."""
         return self.run in ("process", "command")
 
     def __repr__(self) -> str:
         return f"<Task {self.name}: queue={self.defaults.queue}, run={self.run}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function in this process, without a job. Return its value; of an async function, a
-        coroutine."""
+        """Call the function in this process, without a job. Return its value, or its coroutine."""
         return self.function(*args, **kwargs)
 
-    def options(self, **changes: Any) -> "Task[P, R]":
-        """Return a copy of the task with these `Options` changed. Raises Invalid, also for `retry_on` and
-        `discard_on`, which only `@app.task` accepts."""
+    def options(self, *, job_id: str | None = None, **changes: Any) -> "Task[P, R]":
+        """Return a copy of the task with these `Options` changed. `job_id`: the id of the one job that the copy
+        submits. Raises Invalid, also for `retry_on` and `discard_on`, which only `@app.task` accepts."""
         if fixed := sorted({"retry_on", "discard_on"} & set(changes)):
             raise Invalid(
                 f"task {self.name}: {' and '.join(fixed)}: exception classes are not stored with a job: give them to @app.task"
@@ -103,6 +103,7 @@ class Task(Generic[P, R]):
         other.__dict__.update(self.__dict__)
         other.defaults = self.defaults.but(**changes)
         other._rules = other.defaults.declared_rules()
+        other._job_id = self._job_id if job_id is None else job_id
         return other
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Submission:
@@ -114,7 +115,7 @@ class Task(Generic[P, R]):
             return changed
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Submit a job and return its handle, or that of an earlier job with its deduplication key. Raises
+        """Submit a job and return its handle, or that of an earlier job with its key or id. Raises
         Invalid for arguments that do not match the parameters, Refused, Unavailable."""
         client = self.app.client
         job, around = self._job(args, kwargs), self.app.submit_middleware
@@ -123,9 +124,8 @@ class Task(Generic[P, R]):
         else:
             with around(job, "send") as job:
                 submitted = await client.store.submit_one(job)
-        return Handle(
-            submitted.id, submitted.id == job.id, client, self.arguments.load_result, None, submitted.replaced
-        )
+        is_new = submitted.created or (self._job_id is None and submitted.id == job.id)
+        return Handle(submitted.id, is_new, client, self.arguments.load_result, None, submitted.replaced)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> "SyncHandle[R]":
         """Submit a job as `submit` does, for code without an event loop."""
@@ -136,9 +136,8 @@ class Task(Generic[P, R]):
         else:
             with around(job, "send") as job:
                 submitted = client.store.submit_one(job)
-        return SyncHandle(
-            submitted.id, submitted.id == job.id, client, self.arguments.load_result, None, submitted.replaced
-        )
+        is_new = submitted.created or (self._job_id is None and submitted.id == job.id)
+        return SyncHandle(submitted.id, is_new, client, self.arguments.load_result, None, submitted.replaced)
 
     def handle(self, job_id: str) -> "Handle[R]":
         """Return the handle of a job, without asking Redis. Raises Invalid for an invalid id."""
@@ -155,7 +154,7 @@ class Task(Generic[P, R]):
         if rules is None:  # they depend on the arguments
             rules = options.of(self.arguments.named(args, kwargs)).rules()
         return self.app.operations.submission(
-            self.name, payload, options.queue, rules, None, options.durability
+            self.name, payload, options.queue, rules, self._job_id, options.durability
         )
 
 

@@ -239,3 +239,32 @@ async def test_ids_are_refused_where_handles_are_needed(app, store):
         await asyncio.to_thread(app.sync.gather, ["0-abc"])
     with pytest.raises(Invalid, match="is not a Handle"):
         _ = [handle async for handle in app.as_completed(["0-abc"])]
+
+
+async def test_a_job_has_its_own_id_and_is_stored_once(app):
+    double = app.tasks["double"]
+    own = double.options(job_id="order-7", priority=5)
+    first, again = await own.submit(7), await own.submit(8)
+    behind = await asyncio.to_thread(own.submit_sync, 9)
+    assert [(one.id, one.created) for one in (first, again, behind)] == [
+        ("0-order-7", True),
+        ("0-order-7", False),
+        ("0-order-7", False),
+    ]
+    assert (await app.client.get("0-order-7")).payload == {"n": 7}
+    assert own.options(priority=1).job(1).id == "0-order-7", "a copy of the copy keeps it"
+    assert own.options(job_id="order-8").job(1).id == "0-order-8"
+    assert len({double.job(1).id, double.job(1).id, "0-order-7"}) == 3, "the task itself has none"
+    (stored,) = await app.client.submit_all([double.options(job_id="0-order-9").job(1)])
+    assert (stored.id, stored.created) == ("0-order-9", True)
+
+
+@pytest.mark.parametrize("job_id", ["", ".", "a b", "ä", "x" * 63, 7], ids=str)
+async def test_an_invalid_id_of_a_job_is_refused(app, job_id):
+    own = app.tasks["double"].options(job_id=job_id)
+    with pytest.raises(Invalid, match=r"^id "):
+        await own.submit(7)
+    with pytest.raises(Invalid, match=r"^id "):
+        own.job(7)
+    with pytest.raises(Invalid, match="unknown option job_id"):
+        app.task(job_id="x")(test_an_invalid_id_of_a_job_is_refused)

@@ -23,6 +23,7 @@ MEANINGS = {
     "Task.__call__.args": "The function's arguments, a `Context` included.",
     "Task.__call__.kwargs": "Likewise, by name.",
     "Task.options.changes": "By name, as in `Options`.",
+    "Task.options.job_id": "1 to 62 of `A-Z a-z 0-9 _ . : -`; the number of the partition, as in `0-`, is put in front. None: random.",
     "Options.but.changes": "By name.",
     "WorkflowResult.completed": "Jobs with a result.",
     "WorkflowResult.dead": "Jobs that failed for good.",

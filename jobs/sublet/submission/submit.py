@@ -79,6 +79,8 @@ class SubmitOperations:
         partition = keys.partition_of_queue(queue, len(self.bases))
         if job_id is None:
             return Submission(new_id(partition), queue, task, rules, payload, durability or "")
+        if not isinstance(job_id, str):
+            raise Invalid(f"id {str(job_id)[:80]} is a {type(job_id).__name__}: use text")
         own = job_id if job_id.startswith(f"{partition}-") else f"{partition}-{job_id}"
         if not keys.is_id(own) or own.removeprefix(f"{partition}-") in ("", ".", ".."):
             raise Invalid(f"id {job_id[:80]!r}: {keys.name_rule(keys.ID_MAX - len(f'{partition}-'))}")
