@@ -1,6 +1,7 @@
 """The page of a workflow, and the upstream jobs on the page of a job."""
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import redis
 
@@ -229,9 +230,71 @@ def test_a_job_shows_twenty_of_many_that_it_waits_for(visit, site):
     page = visit(site.url, f"/jobs/{made['index']}")
     page.get_by_text("20 of 30 are shown.").wait_for()
     page.locator(".note").get_by_text("It waits for 30 jobs.").wait_for()
+    region = "[aria-label='Jobs that it waits for, or waited for']"
+    assert len(columns(page, region, 0)) == 20
+    page.get_by_role("button", name="Show all 30").click()
+    page.get_by_text("20 of 30 are shown.").wait_for(state="detached")
+    assert len(set(columns(page, region, 0))) == 30
     page = visit(site.url, f"/jobs/{made['fetch3']}")
     page.get_by_role("link", name=made["flow"]).wait_for()
     assert page.get_by_role("heading", name="Upstream jobs").count() == 0
+
+
+def test_of_very_many_upstream_jobs_a_thousand_are_shown_with_a_link_to_all(visit, site):
+    made = fan_out(site.stock, "most-awaited", 1010)
+    page = visit(site.url, f"/jobs/{made['index']}")
+    page.get_by_role("button", name="Show 1,000").click()
+    page.get_by_text("1,000 of 1,010 are shown.").wait_for()
+    assert len(columns(page, "[aria-label='Jobs that it waits for, or waited for']", 0)) == 1000
+    page.get_by_role("link", name="All jobs of the workflow").click()
+    page.wait_for_url(f"**/ui/jobs?workflow={made['flow']}")
+
+
+def test_a_held_job_names_all_that_failed_and_shows_them_first(visit, site):
+    made = fan_out(site.stock, "named", 30, on_failure="hold")
+    work(site.stock, "named", 30, failing=7)
+    page = visit(site.url, f"/jobs/{made['index']}")
+    note = page.locator(".note", has_text="It is held: waits for the retry of ")
+    note.get_by_text(" and 2 more").wait_for()
+    named = note.get_by_role("link").all_inner_texts()
+    region = "[aria-label='Jobs that it waits for, or waited for']"
+    assert columns(page, region, 2) == ["dead"] * 7 + ["completed"] * 13
+    failed = [cell.split("\n")[-1] for cell in columns(page, region, 0)[:7]]
+    assert (named, len(set(failed))) == (failed[:5], 7)
+    site.stock.ask("POST", f"/jobs/{failed[0]}/retry")
+    note.get_by_text(" and 1 more").wait_for()
+    assert failed[0] not in note.inner_text()
+
+
+def changed(**values):
+    """Answer a request with an object that has these values."""
+
+    def answer(route):
+        reply = route.fetch()
+        route.fulfill(response=reply, json=reply.json() | values)
+
+    return answer
+
+
+def test_a_held_job_is_drawn_as_held_from_the_end_of_the_job_that_failed(visit, site):
+    made = fan_out(site.stock, "since", 2, on_failure="hold")
+    work(site.stock, "since", 2, failing=2)
+    path, now = f"/jobs/{made['index']}", datetime.now(UTC)
+    hour, first, second = (now - timedelta(minutes=n) for n in (60, 20, 10))
+    jobs = site.stock.ask("GET", f"{path}/upstream")["upstream"]
+    ended = [job | {"finished_at": at.isoformat()} for job, at in zip(jobs, (second, first), strict=True)]
+    page = visit(site.url, "/jobs")
+    page.route(re.compile(f"(?<!/ui){path}$"), changed(submitted_at=hour.isoformat()))
+    page.route(f"**{path}/upstream*", changed(upstream=ended))
+    page.goto(f"{site.url}/ui{path}")
+    region = "[aria-label='Life of the job']"
+    assert columns(page, region, 0) == ["waited for jobs", "held: waits for a retry"]
+    assert [took.split(" ")[:2] for took in columns(page, region, 1)] == [["40", "min"], ["20", "min"]]
+    page.route(f"**{path}/upstream*", lambda route: route.fulfill(status=403, json={}))
+    page.reload()
+    assert columns(page, region, 0) == ["waited for jobs, then held"]
+    page.locator(".note").get_by_role("link").wait_for()
+    assert "and perhaps others" in page.locator(".note").first.inner_text()
 
 
 def test_a_search_finds_a_workflow_by_its_id(visit, site):

@@ -58,6 +58,8 @@ async def test_a_workflow_is_stored_run_and_read(asked):
     (lease,) = await take(asked)
     assert lease["id"] == index
     upstream = (await asked("GET", f"/jobs/{index}/upstream")).json()
+    ends = [(await asked("GET", f"/jobs/{one}")).json()["finished_at"] for one in (a, b)]
+    assert None not in ends
     assert upstream == {
         "upstream": [
             {
@@ -65,6 +67,7 @@ async def test_a_workflow_is_stored_run_and_read(asked):
                 "state": "completed",
                 "task": "fetch",
                 "queue": "default",
+                "finished_at": ends[0],
                 "error": None,
                 "result": [1],
             },
@@ -73,6 +76,7 @@ async def test_a_workflow_is_stored_run_and_read(asked):
                 "state": "dead",
                 "task": "fetch",
                 "queue": "default",
+                "finished_at": ends[1],
                 "error": {"code": "Gone", "message": "no page"},
                 "result": None,
             },

@@ -64,6 +64,7 @@ class Upstream(Frozen):
     """Its state; `deleted` if it, and its result, are no longer kept."""
     task: str | None = None
     queue: str | None = None
+    finished_at: Timestamp | None = None
     error: LastError | None = None
     """How its last unsuccessful attempt ended; None without one, and after completion."""
     result: Any = None
@@ -231,5 +232,7 @@ def _upstream(job_id: str, job: JobSummary | None, result: Any) -> Upstream:
     if job is None:
         return Upstream(id=job_id, state="deleted")
     return Upstream(
-        id=job_id, state=job.state, task=job.task, queue=job.queue, error=job.last_error, result=result
+        **{name: getattr(job, name) for name in ("id", "state", "task", "queue", "finished_at")},
+        error=job.last_error,
+        result=result,
     )

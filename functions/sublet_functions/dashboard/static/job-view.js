@@ -15,6 +15,8 @@ import { awaits, badge, countdown, data, empty, facts, groupLink, icon, isOutdat
 const NEUTRAL = new Map([["released", "queued"], ["suspended", "scheduled"]]);
 /** Most kept steps that are shown. */
 const STEPS = 100;
+/** Most failed jobs that the note of a held job names. */
+const NAMED = 5;
 
 /**
  * @param {import("./router.js").Place} place
@@ -25,7 +27,7 @@ export function open(place, page) {
   /** @type {Job} */
   let job = null;
   let seen = 0;
-  const upstream = new Upstream();
+  const upstream = new Upstream(page);
   return {
     title: place.name,
     load: async () => {
@@ -65,11 +67,11 @@ function render(job, page, seen, upstream) {
     ["dead", "cancelled"].includes(job.state) && job.last_error ? h("div", { class: "note error" }, icon(job.state), h("p", null, h("code", { class: "code" }, job.last_error.code), " ", job.last_error.message)) : null,
     isLost ? h("div", { class: "note" }, icon("warning"), h("p", null, "No heartbeat arrived before the lease ended: the worker has died, or cannot be reached. The next claim of this queue, or a tick, gives the job to another worker.")) : null,
     job.waits_for ? h("div", { class: "note" }, icon("held"), h("p", null, "It waits: ", waitsFor(job), ".")) : null,
-    job.awaits ? h("div", { class: "note" }, icon("held"), h("p", null, awaited(job, upstream.count))) : null,
+    job.awaits ? h("div", { class: "note" }, icon("held"), h("p", null, awaited(job, upstream))) : null,
     panel("Facts", about(job, seen)),
-    panel("Life", waterfall(job, isLost)),
+    panel("Life", waterfall(job, isLost, upstream)),
     panel("Attempts", attempts(job, page)),
-    upstream.render(),
+    upstream.render(job),
     job.steps.length ? panel("Kept steps", steps(job)) : null,
     h("div", { class: "columns" }, panel("Payload", job.payload === null && seesPayloads() ? h("p", { class: "faint" }, "Deleted after completion.") : data(job.payload, `${job.id} payload`, paint, "Payload")), result, job.checkpoint === null ? null : panel("Checkpoint", data(job.checkpoint, `${job.id} checkpoint`, paint, "Checkpoint"))),
   ];
@@ -77,12 +79,26 @@ function render(job, page, seen, upstream) {
 
 /**
  * @param {Job} job
- * @param {number} most the jobs that it waits for, with those that have ended
+ * @param {Upstream} upstream the jobs that it waits for, with those that have ended
  */
-function awaited(job, most) {
+function awaited(job, upstream) {
   const [kind, what] = awaits(job);
   const until = job.due_at ? [" until ", moment(job.due_at, { exact: true })] : null;
-  return kind === "retry" ? ["It is held: waits for the retry of ", h("a", { href: link("jobs", what) }, h("code", null, what)), until, "."] : [`It ${kind === "upstream" && Number(what) < most ? `waits for ${count(Number(what))} of ${plural(most, "job")}` : waiting(job)}`, until, "."];
+  if (kind === "retry") return ["It is held: waits for the retry of ", failedOnes(what, upstream), until, "."];
+  const some = kind === "upstream" && Number(what) < upstream.count;
+  return [`It ${some ? `waits for ${count(Number(what))} of ${plural(upstream.count, "job")}` : waiting(job)}`, until, "."];
+}
+
+/**
+ * The jobs whose retry a held job waits for.
+ * @param {string} cause one of them
+ * @param {Upstream} upstream
+ */
+function failedOnes(cause, { failed, isWhole }) {
+  const ids = failed.length ? failed.map(({ id }) => id) : [cause];
+  const links = ids.slice(0, NAMED).map((id, i) => [i ? ", " : "", h("a", { href: link("jobs", id) }, h("code", null, id))]);
+  const more = ids.length - NAMED;
+  return [links, more > 0 ? ` and ${isWhole ? "" : "at least "}${count(more)} more` : isWhole ? "" : " and perhaps others"];
 }
 
 /**
@@ -142,14 +158,15 @@ function about(job, seen) {
  * The spans of a job's life, in order.
  * @param {Job} job
  * @param {boolean} isLost
+ * @param {number} heldSince ms; NaN: not known
  * @returns {Span[]}
  */
-export function spans(job, isLost) {
+export function spans(job, isLost, heldSince) {
   const out = /** @type {Span[]} */ ([]);
   let at = ms(job.submitted_at);
   const wait = (/** @type {number} */ to, /** @type {string} */ name) => {
     if (to - at > 0) out.push({ name, kind: "wait", from: at, to, worker: "", note: "" });
-    at = Math.max(at, to);
+    at = Math.max(at, to || at);
   };
   for (const one of job.attempts) {
     const isNext = !out.length || one.number === 1;
@@ -161,6 +178,9 @@ export function spans(job, isLost) {
   if (job.state === "running") {
     wait(ms(job.claimed_at), out.length ? "waited again" : "waited");
     out.push({ name: `attempt ${job.attempt}`, kind: isLost ? "late" : "running", from: ms(job.claimed_at), to: end, worker: job.worker ?? "", note: "running" });
+  } else if (awaits(job)[0] === "retry") {
+    wait(heldSince, "waited for jobs");
+    wait(end, Number.isNaN(heldSince) ? "waited for jobs, then held" : waiting(job));
   } else if (!job.finished_at) {
     wait(end, job.state === "scheduled" ? waiting(job) : job.waits_for ? "waits for a limit" : "waits for a worker");
   } else if (!job.attempts.length) {
@@ -181,9 +201,10 @@ function outcome({ kind, note }) {
 /**
  * @param {Job} job
  * @param {boolean} isLost
+ * @param {Upstream} upstream
  */
-function waterfall(job, isLost) {
-  const all = spans(job, isLost);
+function waterfall(job, isLost, { heldSince }) {
+  const all = spans(job, isLost, heldSince);
   if (!all.length) return empty("Nothing has happened yet.", "The job was submitted a moment ago.");
   const begin = all[0]?.from ?? 0;
   const length = Math.max(1, (all.at(-1)?.to ?? 0) - begin);
