@@ -70,6 +70,19 @@ def test_jobs_that_a_worker_claims_meanwhile_are_counted_as_such(visit, site):
     box.get_by_text("2 of 3 jobs cancelled, 1 had changed meanwhile.").wait_for()
 
 
+def test_jobs_that_were_cancelled_with_the_job_that_they_wait_for_are_told_apart(visit, site):
+    waiting(site, "cascading", 3)
+    page = visit(site.url, "/queues")
+    row_of(page, "cascading").get_by_role("button", name="Purge 3: cascading").click()
+    box = page.get_by_role("dialog")
+    box.get_by_text("3 jobs found.").wait_for()
+    states = {"0-a": "cancelled", "0-b": "cascaded", "0-c": "cascaded"}
+    jobs = [{"id": job, "status": 200, "state": state} for job, state in states.items()]
+    page.route("**/jobs/cancel", lambda route: route.fulfill(json={"found": 3, "jobs": jobs, "cursor": None}))
+    box.get_by_role("button", name="Purge 3").click()
+    box.get_by_text("1 of 3 jobs cancelled, 2 cancelled with the job that they wait for.").wait_for()
+
+
 def test_jobs_that_left_the_filter_after_the_count_are_counted_as_changed(visit, site):
     first, *_ = [site.stock.dead("t", "fewer", "Boom", "words") for _ in range(3)]
     page = visit(site.url, "/failures?queue=fewer")

@@ -176,6 +176,17 @@ def test_a_workflow_is_cancelled_and_retried(visit, site):
     page.get_by_role("button", name="Retry", exact=True).wait_for(state="detached")
 
 
+def test_jobs_that_are_cancelled_with_the_job_that_they_wait_for_are_told_as_such(visit, site):
+    job = {"task": "t", "queue": "cascade"}
+    first = job | {"id": "0-cascade-1", "name": "first"}
+    made = stored(site.stock, [first, *(job | {"id": f"0-cascade-{n}", "after": ["first"]} for n in (2, 3))])
+    page = visit(site.url, f"/workflows/{made['flow']}")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("button", name="Cancel the workflow").click()
+    toast = "Cancel: 1 cancelled, 2 cancelled with the job that they wait for."
+    page.locator("#toast", has_text=toast).wait_for()
+
+
 def test_an_order_goes_on_until_no_cursor_is_left_and_says_where_it_stopped(visit, site):
     made = diamond(site.stock, "paged")
     page = visit(site.url, f"/workflows/{made['flow']}")

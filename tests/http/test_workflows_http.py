@@ -2,6 +2,8 @@
 
 import pytest
 
+from sublet.model import State
+from sublet.operations.orders import bulk
 from sublet.store.store import Store
 from sublet_functions.api.dispatch import Api
 from sublet_functions.handlers import new_workflows
@@ -272,7 +274,7 @@ async def test_a_workflow_is_cancelled_and_retried(core):
     answer = await core("POST", f"/workflows/{made['id']}/cancel")
     outcomes = answer.json()["outcomes"]
     assert (answer.json()["refused"], answer.json()["cursor"]) == (0, None)
-    assert (outcomes.keys() <= {"cancelled", "unchanged"}, sum(outcomes.values())) == (True, 4)
+    assert (outcomes.keys() <= {"cancelled", "cascaded"}, sum(outcomes.values())) == (True, 4)
     seen = (await core("GET", f"/workflows/{made['id']}")).json()
     assert (seen["unfinished"], seen["cancelled"]) == (0, 4)
     assert (await core("POST", f"/workflows/{made['id']}/cancel")).json()["outcomes"] == {}
@@ -289,6 +291,34 @@ async def test_a_workflow_is_cancelled_and_retried(core):
     ]
     wrong = await core("POST", f"/workflows/{made['id']}/retry", {"cursor": "eA"})
     assert (wrong.status, wrong.json()["errors"][0]["pointer"]) == (422, "#/cursor")
+
+
+CHAIN = [{"task": "t", "id": "0-a", "name": "a", "delay": 60}] + [
+    {"task": "t", "id": f"0-{name}", "after": ["a"]} for name in ("b", "c")
+]
+
+
+@pytest.mark.parametrize("order", ["workflow", "filter"])
+async def test_jobs_that_a_cancel_cancels_with_the_job_that_they_wait_for_are_told_apart(core, order):
+    made = await stored(core, {"jobs": CHAIN})
+    if order == "workflow":
+        answer = (await core("POST", f"/workflows/{made['id']}/cancel")).json()
+        assert (answer["outcomes"], answer["refused"]) == ({"cancelled": 1, "cascaded": 2}, 0)
+    else:
+        answer = (await core("POST", "/jobs/cancel", {"filter": {"task": "t"}})).json()
+        told = {job["id"]: (job["status"], job["state"]) for job in answer["jobs"]}
+        assert told == {"0-a": (200, "cancelled"), "0-b": (200, "cascaded"), "0-c": (200, "cascaded")}
+    (entry,) = (await core("GET", "/audit")).json()["entries"]
+    assert entry["outcome"] == "cancelled 1, cascaded 2 of 3"
+    assert (await core("GET", f"/workflows/{made['id']}")).json()["cancelled"] == 3
+
+
+async def test_a_job_that_ended_during_an_order_is_not_told_as_cancelled(core, monkeypatch):
+    made = await stored(core, {"jobs": CHAIN[:1]})
+    monkeypatch.setitem(bulk.STATES, "cancel", tuple(State))
+    await core("POST", "/jobs/0-a/cancel")
+    answer = (await core("POST", f"/workflows/{made['id']}/cancel")).json()
+    assert answer["outcomes"] == {"unchanged": 1}
 
 
 async def test_an_order_for_many_jobs_takes_several_requests(core):

@@ -76,8 +76,8 @@ class WorkflowOrdered(ResponseModel):
 
     id: str
     outcomes: dict[str, int] = Field(
-        description="How many jobs had each outcome: cancelled, requested (it runs), queued, scheduled; unchanged: another job's end or retry "
-        "did it."
+        description="How many jobs had each outcome: cancelled, cascaded (cancelled with the job that they wait for), requested (it runs), "
+        "queued, scheduled; unchanged: another job's end or retry did it."
     )
     refused: int = Field(description="How many were refused, for example because they had been deleted.")
     cursor: str | None

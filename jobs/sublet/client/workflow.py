@@ -109,8 +109,8 @@ class Workflow:
         return await store.follow(reading.get(store.operations, self.id, limit, cursor, state))
 
     async def cancel(self) -> dict[str, int]:
-        """Cancel its unfinished jobs. Return how many were `cancelled`, how many `requested` (they run, and their workers
-        end them), and how many `unchanged`, because they ended meanwhile. It is safe to repeat. Raises NotFound.
+        """Cancel its unfinished jobs. Return how many were `cancelled`, how many `cascaded` (cancelled with the job that they
+        wait for), `requested` (they run, and their workers end them), and `unchanged`, because they ended meanwhile. It is safe to repeat. Raises NotFound.
         """
         return await self._order("cancel")
 

@@ -146,7 +146,7 @@ class Operations(SubmitOperations):
             if order == "erase":
                 erased = yield from erase(self.settings, base, job.id, job.revision)
                 return "erased", erased.references
-            return (yield bulk.verb(order, wanted)(base, job.id, job.revision, order=order_id)), ()
+            return (yield from bulk.give(order, wanted, base, job, order_id)), ()
 
         if wanted.queue is not None:
             self.check_queue(wanted.queue)

@@ -494,9 +494,9 @@ MUTANTS = (
     ),
     Mutant(
         "each job of an order by filter is recorded",
-        "jobs/sublet/operations/operations.py",
-        "yield bulk.verb(order, wanted)(base, job.id, job.revision, order=order_id)",
-        "yield bulk.verb(order, wanted)(base, job.id, job.revision, person(), order=order_id)",
+        "jobs/sublet/operations/orders/bulk.py",
+        "yield verb(base, job.id, job.revision, order=order_id)",
+        "yield verb(base, job.id, job.revision, person(), order=order_id)",
         "one click pushes all other orders out of the audit",
         "http/test_audit_http.py::test_a_program_leaves_no_entry_and_a_page_of_orders_one",
     ),

@@ -38,18 +38,18 @@ export async function orderAll(name, filter, about, page, counted) {
     const again = /** @type {HTMLButtonElement} */ (button("Count again", () => void measure().catch(failed), { hidden: true }));
     const total = { found: 0, at: "", isExact: true };
     const send = (/** @type {Record<string, any>} */ more) => call("POST", `jobs/${words.verb}`, { body: { filter, ...more } });
-    const outcome = { done: 0, changed: 0, refused: 0 };
+    const outcome = { done: 0, cascaded: 0, changed: 0, refused: 0 };
     const title = (/** @type {string} */ text) => begin.closest("dialog")?.querySelector("h2")?.replaceChildren(text);
-    const sum = () => outcome.done + outcome.changed + outcome.refused;
+    const sum = () => outcome.done + outcome.cascaded + outcome.changed + outcome.refused;
     /** @param {boolean} isOver whether all jobs that are left were found */
     const show = (isOver) => {
       if (isOver && !total.isExact) total.found = sum(); // later jobs were counted, too
       bar.setAttribute("max", String(total.found));
       bar.setAttribute("value", String(sum()));
-      const { done, changed, refused } = outcome;
+      const { done, cascaded, changed, refused } = outcome;
       const gone = changed + (isOver ? Math.max(0, total.found - sum()) : 0);
       const jobs = done < total.found ? `${count(done)} of ${plural(total.found, "job")}` : plural(done, "job");
-      status.textContent = [`${jobs} ${words.done}`, gone ? `${count(gone)} had changed meanwhile` : "", refused ? `${count(refused)} refused` : ""].filter(Boolean).join(", ") + ".";
+      status.textContent = [`${jobs} ${words.done}`, cascaded ? `${count(cascaded)} cancelled with the job that they wait for` : "", gone ? `${count(gone)} had changed meanwhile` : "", refused ? `${count(refused)} refused` : ""].filter(Boolean).join(", ") + ".";
     };
     /** Show why nothing goes on, and offer to count again. @param {unknown} error */
     const failed = (error) => {
@@ -93,7 +93,7 @@ export async function orderAll(name, filter, about, page, counted) {
       try {
         do {
           const answer = await send({ cursor, expected: total.found, counted_at: total.at });
-          for (const { status: code, type = "" } of answer.jobs) outcome[code < 300 ? "done" : type.endsWith(":changed") ? "changed" : "refused"] += 1;
+          for (const { status: code, state, type = "" } of answer.jobs) outcome[state === "cascaded" ? "cascaded" : code < 300 ? "done" : type.endsWith(":changed") ? "changed" : "refused"] += 1;
           cursor = answer.cursor;
           show(!cursor);
         } while (cursor && begin.isConnected && !isStopped);

@@ -24,7 +24,7 @@ const FAILED = ["dead", "cancelled"];
 /** States in the order in which a node tells them. */
 const TOLD = ["dead", "cancelled", "running", "queued", "scheduled", "completed"];
 /** Outcomes of orders in words. @type {Record<string, string>} */
-const OUTCOMES = { cancelled: "cancelled", requested: "asked to stop", queued: "queued again", scheduled: "waiting again", unchanged: "changed by another job or order" };
+const OUTCOMES = { cancelled: "cancelled", cascaded: "cancelled with the job that they wait for", requested: "asked to stop", queued: "queued again", scheduled: "waiting again", unchanged: "changed by another job or order" };
 
 /**
  * @param {import("./router.js").Place} place

@@ -30,6 +30,8 @@ STATES = {
 """Order → the states of jobs that it can change."""
 USUAL = STATES | {"retry": (State.DEAD,), "cancel": (State.SCHEDULED, State.QUEUED)}
 """Order → the states of jobs that it changes if the filter names none."""
+CASCADES = ("upstream", "unsealed")
+"""Codes of the errors of jobs that were cancelled with the job, or the workflow, that they waited for."""
 _CURSOR = re.compile(r"([0-9]{1,14})/([0-9]{1,10})/([A-Za-z0-9_-]{22})@(.+)")
 _COUNTS = re.compile(r"([a-z]+) ([0-9,]+)")
 _CHANGING = tuple(
@@ -203,7 +205,7 @@ def _enter(base: str, workflow_id: str, name: str) -> Plan[None]:
 
 def _causes(base: str, jobs: Sequence[JobSummary]) -> Plan[list[JobSummary]]:
     """Return these jobs without those that come back by the retry of another one."""
-    some = [job.id for job in jobs if job.last_error and job.last_error.code in ("upstream", "unsealed")]
+    some = [job.id for job in jobs if _cause(job) in CASCADES]
     others = (yield from members.brought_back(base, some)) if some else set[str]()
     return [job for job in jobs if job.id not in others]
 
@@ -265,6 +267,24 @@ def _course(cursor: str | None, counted_at: datetime | None) -> Plan[_Course]:
     return _Course(int(found[1]), int(found[2]), found[3], found[4])
 
 
+def give(order: str, wanted: Selection, base: str, job: JobSummary, order_id: str) -> Plan[str]:
+    """Cancel, retry or promote one job. The answer is `cascaded` if the cancel of another one has cancelled it."""
+    is_whole = order in ("retry", "cancel") and wanted.workflow is not None
+    verb = partial(VERBS[order], how="all") if is_whole else VERBS[order]
+    try:
+        answer: str = yield verb(base, job.id, job.revision, order=order_id)
+        return answer
+    except WrongState:
+        found: list[JobSummary] = (yield reads.summaries(base, [job.id])) if order == "cancel" else []
+        if any(one.state is State.CANCELLED and _cause(one) in CASCADES for one in found):
+            return "cascaded"
+        raise
+
+
+def _cause(job: JobSummary) -> str:
+    return job.last_error.code if job.last_error else ""
+
+
 def _closed_up(cursor: str, moved: Sequence[JobSummary]) -> str:
     place, _, offset = cursor.rpartition("/")
     _, structure, *rest = place.split("/")
@@ -277,13 +297,6 @@ def _closed_up(cursor: str, moved: Sequence[JobSummary]) -> str:
         structure, rest = State.QUEUED.value, [queue] if queue else rest
     left = sum(job.state == structure and (not rest or job.queue == rest[-1]) for job in moved)
     return f"{place}/{max(0, int(offset) - left)}"
-
-
-def verb(order: str, wanted: Selection) -> Callable[..., Call[str]]:
-    """Return the call of an order for one job."""
-    if order in ("retry", "cancel") and wanted.workflow is not None:
-        return partial(VERBS[order], how="all")
-    return VERBS[order]
 
 
 VERBS: dict[str, Callable[..., Call[str]]] = {
