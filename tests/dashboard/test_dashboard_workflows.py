@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+import pytest
 import redis
 
 from sublet.protocol import keys
@@ -29,6 +30,11 @@ def states(page):
     return {one.locator("b").inner_text(): one.locator(".badge").inner_text() for one in nodes}
 
 
+def legend(page):
+    """The parts of a workflow's bar, in words."""
+    return [one.strip() for one in page.locator(".legend li").all_inner_texts()]
+
+
 def flow_of(site, made, query=""):
     return site.stock.ask("GET", f"/workflows/{made['flow']}{query}")
 
@@ -44,8 +50,7 @@ def test_the_jobs_are_drawn_from_left_to_right_and_lead_to_their_pages(visit, si
     assert places[0] < places[1] == places[2] < places[3]
     assert page.locator(".edge").count() == 4
     assert "waits for 2 jobs" in node(page, "join").inner_text()
-    facts = page.locator(".facts").inner_text().split()
-    assert facts[:8] == ["Unfinished", "3", "Completed", "1", "Dead", "0", "Cancelled", "0"]
+    assert legend(page) == ["1 completed", "2 queued", "1 scheduled"]
     node(page, "join").get_by_role("link").click()
     page.wait_for_url(f"**/ui/jobs/{made['join']}")
     page.get_by_role("link", name=made["flow"]).click()
@@ -90,12 +95,76 @@ def test_alike_jobs_are_one_node_that_counts_them_and_a_held_one_says_so(visit, 
     assert page.locator(".node").count() == 3
     text = node(page, "fetch").inner_text()
     assert re.sub(r"\s+", " ", text) == "fetch × 200 2 dead 198 completed"
-    assert "held for a retry" in node(page, "index").inner_text()
+    assert node(page, "index").locator(".told").inner_text().split() == ["held", "until", "a", "retry"]
     node(page, "fetch").get_by_role("link", name="2 dead").click()
     page.wait_for_url(f"**/ui/jobs?workflow={made['flow']}&task=fetch&state=dead")
     read(page)
     page.wait_for_selector("#jobs tbody tr:nth-child(2)")
     assert set(columns(page, "#jobs", 2)) == {"dead"}
+
+
+def test_a_workflow_of_which_all_waits_for_a_retry_is_held(visit, site):
+    made = fan_out(site.stock, "standing", 3, on_failure="hold")
+    page = visit(site.url, f"/workflows/{made['flow']}")
+    state = page.locator(".title .badge")
+    state.get_by_text("waits for a worker").wait_for()
+    work(site.stock, "standing", 3, failing=2)
+    state.get_by_text("held", exact=True).wait_for()
+    both = site.stock.ask("GET", "/jobs?queue=standing&state=dead")["jobs"]
+    note = page.locator(".note", has_text="Held: 1 job waits for the retry of ")
+    assert sorted(note.get_by_role("link").all_inner_texts()) == sorted(one["id"] for one in both)
+    site.stock.ask("POST", f"/jobs/{both[0]['id']}/retry")
+    state.get_by_text("waits for a worker").wait_for()
+    work(site.stock, "standing", 1)
+    state.get_by_text("held", exact=True).wait_for()
+    (failed,) = site.stock.ask("GET", "/jobs?queue=standing&state=dead")["jobs"]
+    note = f"Held: 1 job waits for the retry of {failed['id']}."
+    page.locator(".note").get_by_text(note).wait_for()
+    assert legend(page) == ["2 completed", "1 scheduled", "1 held", "1 dead"]
+    page.get_by_text("The graph as a table").click()
+    region = "[aria-label='Jobs of the graph']"
+    named = zip(columns(page, region, 0), columns(page, region, 2), strict=True)
+    assert {name.split("\n")[0]: state for name, state in named}["index"] == "held"
+    page.locator(".legend").get_by_role("link", name="1 held").click()
+    page.wait_for_url(f"**/ui/jobs?workflow={made['flow']}&state=scheduled")
+    page.go_back()
+    site.stock.ask("POST", f"/jobs/{failed['id']}/retry")
+    state.get_by_text("waits for a worker").wait_for()
+    page.locator(".note").wait_for(state="detached")
+    assert legend(page) == ["2 completed", "1 queued", "2 scheduled"]
+
+
+def test_a_workflow_whose_jobs_wait_for_signals_or_a_time_says_so(visit, site):
+    job = {"task": "t", "queue": "approvals"}
+    made = stored(site.stock, [job | {"name": "a"}, job | {"name": "b"}, job | {"name": "c", "after": ["a"]}])
+    leases = site.stock.ask("POST", "/jobs/claim", {"queues": ["approvals"], "worker": "w", "n": 2})["jobs"]
+    page = visit(site.url, f"/workflows/{made['flow']}")
+    state = page.locator(".title .badge")
+    state.get_by_text("runs", exact=True).wait_for()
+    site.stock.settle(leases[0], "suspend", kind="sleep", name="rest", delay=3600)
+    site.stock.settle(leases[1], "suspend", kind="signal", name="approval")
+    state.get_by_text("waits for a signal").wait_for()
+    note = f"1 job waits for signal approval: {leases[1]['id']}."
+    page.locator(".note").get_by_text(note).wait_for()
+    site.stock.ask("POST", f"/jobs/{leases[1]['id']}/cancel")
+    state.get_by_text("waits for a time").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_each_part_of_the_bar_has_the_colour_of_its_word(visit, site, scheme):
+    made = fan_out(site.stock, f"colours-{scheme}", 9, on_failure="hold")
+    work(site.stock, f"colours-{scheme}", 3, failing=1)
+    site.stock.ask("POST", f"/jobs/{made['fetch8']}/cancel")
+    claim = {"queues": [f"colours-{scheme}"], "worker": "w", "lease": 600}
+    site.stock.ask("POST", "/jobs/claim", claim)
+    page = visit(site.url, f"/workflows/{made['flow']}", scheme=scheme)
+    page.locator(".legend").wait_for()
+    words = [text.split(" ")[1] for text in legend(page)]
+    assert set(words) == {"completed", "running", "queued", "scheduled", "held", "cancelled", "dead"}
+    of = "(all, name) => all.map((one) => getComputedStyle(one)[name])"
+    colours = page.eval_on_selector_all(".parts.full i", of, "backgroundColor")
+    assert colours == page.eval_on_selector_all(".legend .badge", of, "color")
+    assert len(set(colours)) == len(words)
 
 
 def asked(page, flow):

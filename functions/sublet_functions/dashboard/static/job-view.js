@@ -61,7 +61,7 @@ function render(job, page, seen, upstream) {
   const result = job.state === "completed" ? panel(`Result${job.result_bytes ? ` · ${bytes(job.result_bytes)}` : ""}`, data(job.result, `${job.id} result`, paint, "Result")) : null;
   return [
     h("p", { class: "crumbs" }, h("a", { href: link("jobs") }, "Jobs"), " / ", queueLink(job.queue)),
-    h("div", { class: "title" }, h("h1", { id: "title" }, job.task), badge(job.state), isLost ? badge("warning", "lease ended") : null, job.cancel_requested_at && job.state === "running" ? badge("cancelled", "cancel asked") : null),
+    h("div", { class: "title" }, h("h1", { id: "title" }, job.task), badge(job.state), awaits(job)[0] === "retry" ? badge("held") : null, isLost ? badge("warning", "lease ended") : null, job.cancel_requested_at && job.state === "running" ? badge("cancelled", "cancel asked") : null),
     h("p", { class: "subtitle" }, h("code", null, job.id)),
     h("div", { class: "row orders" }, jobOrders(job, page)),
     ["dead", "cancelled"].includes(job.state) && job.last_error ? h("div", { class: "note error" }, icon(job.state), h("p", null, h("code", { class: "code" }, job.last_error.code), " ", job.last_error.message)) : null,

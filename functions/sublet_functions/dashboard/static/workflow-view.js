@@ -1,6 +1,7 @@
 /** One workflow: how many of its jobs have ended, and its graph. */
 import { ApiError, call, can, enc } from "./api.js";
 import { h, s } from "./dom.js";
+import { listed, parts, standing, stateOf, todo } from "./flow-parts.js";
 import { count, plural } from "./format.js";
 import { WIDTH, arrange, fold } from "./graph.js";
 import { STATES } from "./jobs-view.js";
@@ -22,7 +23,7 @@ const REST = 60_000;
 const LIVE = STATES.slice(0, 3);
 const FAILED = ["dead", "cancelled"];
 /** States in the order in which a node tells them. */
-const TOLD = ["dead", "cancelled", "running", "queued", "scheduled", "completed"];
+const TOLD = ["dead", "cancelled", "held", "running", "queued", "scheduled", "completed"];
 /** Outcomes of orders in words. @type {Record<string, string>} */
 const OUTCOMES = { cancelled: "cancelled", cascaded: "cancelled with the job that they wait for", requested: "asked to stop", queued: "queued again", scheduled: "waiting again", unchanged: "changed by another job or order" };
 
@@ -140,7 +141,7 @@ export function open(place, page) {
       picture ??= drawn(members);
       const orders = h("div", { class: "row orders" }, ordersOf(flow, given, give), button("Copy id", () => void copy(flow.id), { class: "quiet" }));
       const extent = extentOf(flow, members.size, picture.undrawn, isReading, most < MOST ? readAll : null);
-      return [head(flow), orders, summary(flow), errorNote(problem), panel("Graph", extent, graph(picture, members, name, query.get("job")), asTable(picture, members))];
+      return [head(flow, members), orders, todo(members), summary(flow, members), errorNote(problem), panel("Graph", extent, graph(picture, members, name, query.get("job")), asTable(picture, members))];
     },
     touched: (events) => {
       let isHit = !flow || flow.state === "open" || members.size < totalOf(flow);
@@ -186,7 +187,8 @@ function differ(flow, members) {
 function sumsOf(jobs, members) {
   const sums = new Map(TOLD.map((state) => [state, 0]));
   for (const { id } of jobs) {
-    const state = members.get(id)?.state ?? "";
+    const job = members.get(id);
+    const state = job ? stateOf(job) : "";
     sums.set(state, (sums.get(state) ?? 0) + 1);
   }
   return new Map([...sums].filter(([, n]) => n));
@@ -198,9 +200,12 @@ function drawn(members) {
   return { nodes, undrawn, ...arrange(nodes) };
 }
 
-/** @param {Workflow} flow */
-function head(flow) {
-  const state = flow.state === "cancelled" ? badge("cancelled") : flow.state === "open" ? badge("held", "being stored") : flow.ended_at ? badge("ended", "ended") : badge("active", "runs");
+/**
+ * @param {Workflow} flow
+ * @param {Map<string, Member>} members
+ */
+function head(flow, members) {
+  const state = flow.state === "cancelled" ? badge("cancelled") : flow.state === "open" ? badge("held", "being stored") : flow.ended_at ? badge("ended", "ended") : standing(flow, members);
   const note = { open: "More of its jobs are being stored: they wait until it is whole. If that does not happen within an hour, they are cancelled.", cancelled: "It was cancelled before all of its jobs were stored." }[/** @type {string} */ (flow.state)];
   return [
     h("p", { class: "crumbs" }, h("a", { href: link("jobs", "", { workflow: flow.id }) }, "Jobs of this workflow")),
@@ -233,18 +238,14 @@ function asked(verb, { unfinished, dead, cancelled }) {
   return confirm("Retry this workflow?", `${count(dead)} dead and ${plural(cancelled, "cancelled job")}: those that failed, or that an order cancelled, get all of their attempts again, and those that waited for them wait again. Completed jobs stay as they are.`, "Retry the workflow");
 }
 
-/** @param {Workflow} flow */
-function summary(flow) {
+/**
+ * @param {Workflow} flow
+ * @param {Map<string, Member>} members
+ */
+function summary(flow, members) {
   const [ended, total] = [endedOf(flow), totalOf(flow)];
   const text = `${count(ended)} of ${plural(total, "job")} ${total === 1 ? "has" : "have"} ended`;
-  const bar = h("progress", { class: "full", max: Math.max(1, total), value: ended, "aria-label": "Jobs that have ended" });
-  const of = (/** @type {string[]} */ states, /** @type {number} */ n) => {
-    const filter = new URLSearchParams([["workflow", flow.id], ...states.map((state) => ["state", state])]);
-    return h("a", { class: "plain", href: link("jobs", "", filter) }, count(n));
-  };
-  return [h("p", { class: "ended-of" }, text), bar, facts([
-    ["Unfinished", of(LIVE, flow.unfinished)],
-    .../** @type {[string, import("./dom.js").Child][]} */ (["completed", "dead", "cancelled"].map((state) => [state[0]?.toUpperCase() + state.slice(1), of([state], flow[state])])),
+  return [h("p", { class: "ended-of" }, text), parts(flow, members), facts([
     ["Stored", moment(flow.created_at, { exact: true })],
     ["Ended", flow.ended_at && moment(flow.ended_at, { exact: true })],
   ])];
@@ -294,8 +295,8 @@ function graph({ boxes, paths, width, height }, members, workflow, here) {
  */
 function single({ jobs }, members) {
   const job = members.get(jobs[0]?.id ?? "") ?? /** @type {Member} */ (jobs[0]);
-  return h("a", { class: `node ${job.state}`, href: link("jobs", job.id), title: `${job.task} · queue ${job.queue}` },
-    h("b", null, job.task), h("span", { class: "told" }, badge(job.state), noteOf(job, members)), h("code", { class: "id" }, job.id));
+  return h("a", { class: `node ${stateOf(job)}`, href: link("jobs", job.id), title: `${job.task} · queue ${job.queue}` },
+    h("b", null, job.task), h("span", { class: "told" }, badge(stateOf(job)), noteOf(job, members)), h("code", { class: "id" }, job.id));
 }
 
 /**
@@ -306,7 +307,8 @@ function single({ jobs }, members) {
 function noteOf(job, members) {
   if (job.last_error && job.state !== "completed") return h("code", { class: "code" }, job.last_error.code);
   const [kind, what] = job.state === "scheduled" ? (job.awaits ?? "").split(" ", 2) : [];
-  if (kind === "retry") return h("small", null, "held for a retry");
+  if (kind === "retry") return h("small", null, "until a retry");
+  if (kind === "signal") return h("small", null, `until signal ${what}`);
   if (kind !== "upstream") return null;
   const isWhole = job.after_count <= job.after.length; // then events tell it sooner
   const left = isWhole ? job.after.filter((id) => LIVE.includes(members.get(id)?.state ?? "queued")).length : Number(what);
@@ -322,7 +324,7 @@ function folded({ jobs }, members, workflow) {
   const [task, sums] = [jobs[0]?.task ?? "", sumsOf(jobs, members)];
   const worst = [...sums.keys()][0];
   const parts = [...sums].map(([state, n]) => h("i", { class: state, style: { "flex-grow": n } }));
-  const links = [...sums].map(([state, n]) => h("a", { href: link("jobs", "", { workflow, task, state }) }, badge(state, `${count(n)} ${state}`)));
+  const links = [...sums].map(([state, n]) => h("a", { href: link("jobs", "", { workflow, task, state: listed(state) }) }, badge(state, `${count(n)} ${state}`)));
   return h("div", { class: `node fold ${worst}` },
     h("a", { class: "plain", href: link("jobs", "", { workflow, task }), title: `${task} · queue ${jobs[0]?.queue}` }, h("b", null, task), h("span", null, ` × ${count(jobs.length)}`)),
     h("span", { class: "parts", "aria-hidden": "true" }, parts), h("span", { class: "told" }, links));
