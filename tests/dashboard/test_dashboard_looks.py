@@ -39,6 +39,7 @@ DIALOGS = (
     ("/jobs/DEAD", "Erase"),
     ("/jobs/DEAD", "Edit and submit again"),
     ("/jobs/RUNNING", "Cancel"),
+    ("/jobs/SIGNAL", "Send signal"),
     ("/workflows/FAN", "Retry"),
     ("/workflows/FLOW", "Cancel"),
     ("/failures", "Retry 3"),
@@ -69,8 +70,10 @@ def place(site, path):
         made, fan = diamond(site.stock, "ways"), fan_out(site.stock, "fan", 20, on_failure="hold")
         work(site.stock, "ways", 1)
         work(site.stock, "fan", 20, failing=2)
+        waits = site.stock.held("order", "orders")
+        ids["signal"] = site.stock.settle(waits, "suspend", kind="signal", name="approval")
         ids |= {"join": made["join"], "flow": made["flow"], "fan": fan["flow"]}
-    for word in ("RUNNING", "DEAD", "JOIN", "FLOW", "FAN"):
+    for word in ("RUNNING", "DEAD", "JOIN", "FLOW", "FAN", "SIGNAL"):
         path = path.replace(word, ids[word.lower()])
     return path
 

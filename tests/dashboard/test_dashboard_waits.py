@@ -3,9 +3,11 @@
 import pytest
 
 from sublet import App, SyncClient
+from tests.support.dashboard_jobs import Stock
 from tests.support.dashboard_pages import columns
+from tests.support.http_server import serve_process
 
-pytest_plugins = ["tests.support.browser"]
+pytest_plugins = ["tests.support.browser", "tests.support.http_settings"]
 app = App()
 
 
@@ -34,6 +36,70 @@ def test_a_job_that_waits_for_a_signal_says_so_and_cannot_run_now(visit, site, d
     facts = page.locator(".facts").first.inner_text()
     assert ("Times out" in facts, "Due" in facts) == (delay is not None, False)
     assert columns(page, "[aria-label='Life of the job']", 0)[-1] == "waits for signal approval"
+
+
+def test_a_signal_is_sent_from_the_page_with_a_value_that_is_valid_json(visit, site):
+    job = suspended(site, "signal", "approval", None)
+    page = visit(site.url, f"/jobs/{job}")
+    sent = []
+    page.on("request", lambda one: sent.append(one.post_data_json) if one.url.endswith("/signal") else None)
+    page.get_by_role("button", name="Send signal").click()
+    box = page.get_by_role("dialog")
+    assert box.get_by_label("Signal", exact=False).first.input_value() == "approval"
+    value = box.locator("[name=value]")
+    value.fill("{yes}")
+    box.get_by_role("button", name="Send").click()
+    refused = box.locator("label", has=page.locator("[name=value]")).get_by_role("alert")
+    refused.get_by_text("The value is not valid JSON").wait_for()
+    assert sent == []
+    value.fill('{"by": "ada", "order": 12345678901234567890}')
+    box.get_by_role("button", name="Send").click()
+    page.locator("#toast", has_text="The signal is sent: the job is queued.").wait_for()
+    page.locator("main .title .badge.queued").wait_for()
+    claim = {"queues": ["suspends-signal-approval"], "worker": "w"}
+    (lease,) = [
+        one for one in site.stock.ask("POST", "/jobs/claim", claim | {"n": 9})["jobs"] if one["id"] == job
+    ]
+    steps = site.stock.ask("POST", f"/jobs/{job}/step", {"token": lease["token"]})["steps"]
+    assert steps["approval"]["value"] == {"by": "ada", "order": 12345678901234567890}
+    page = visit(site.url, "/audit")
+    row = page.locator("[aria-label=Audit] tbody tr", has_text=job).first
+    row.get_by_role("link", name=job).click()
+    page.wait_for_url(f"**/ui/jobs/{job}")
+
+
+def test_a_signal_that_the_server_refuses_leaves_the_dialog_open(visit, site):
+    job = suspended(site, "signal", "go", None)
+    page = visit(site.url, f"/jobs/{job}")
+    page.get_by_role("button", name="Send signal").click()
+    box = page.get_by_role("dialog")
+    box.locator("[name=name]").fill("no such name")
+    box.get_by_role("button", name="Send").click()
+    box.get_by_role("alert").first.wait_for()
+    box.locator("[name=name]").fill("charge")
+    box.get_by_role("button", name="Send").click()
+    box.get_by_text("has kept charge (step)").wait_for()
+    box.locator("[name=name]").fill("later")
+    box.get_by_role("button", name="Send").click()
+    page.locator("#toast", has_text="The signal is kept: the job still waits for go.").wait_for()
+    assert site.stock.ask("GET", f"/jobs/{job}")["awaits"] == "signal go"
+
+
+def test_only_roles_that_may_send_signals_are_offered_it(visit, settings):
+    tokens = {role: f"a-secret-of-a-{role}-0123456" for role in ("read", "submit", "admin")}
+    roles = {"submit": "read,submit"}
+    listed = " ".join(f"{name}:{roles.get(name, name)}:{secret}" for name, secret in tokens.items())
+    with serve_process(settings, tokens=f"{listed} w:work,submit:a-secret-of-the-worker-01") as server:
+        stock = Stock(server.url, "a-secret-of-the-worker-01")
+        job = stock.settle(stock.held("order", "roles"), "suspend", kind="signal", name="go")
+        for role, offers in (("read", False), ("submit", True), ("admin", True)):
+            page = visit(server.url, f"/jobs/{job}", token=tokens[role])
+            page.get_by_role("button", name="Copy id").wait_for()
+            if offers:
+                page.get_by_role("button", name="Send signal").wait_for()
+            else:
+                page.get_by_role("link", name="Audit").wait_for(state="detached")
+                assert page.get_by_role("button", name="Send signal").count() == 0
 
 
 def test_an_attempt_that_was_suspended_is_not_drawn_as_a_failure(visit, site):

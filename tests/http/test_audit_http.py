@@ -17,7 +17,7 @@ pytest_plugins = [
     "tests.support.api_fixtures",
     "tests.support.command_line",
 ]
-BOSS, IN = "secret-of-boss-01234567", "secret-of-in-0123456789"
+BOSS, IN, PROGRAM = "secret-of-boss-01234567", "secret-of-in-0123456789", "secret-of-program-0123456"
 
 
 @pytest.fixture
@@ -28,7 +28,8 @@ async def client(settings):
 
 @pytest.fixture
 async def core(client):
-    api = Api(client.store, Tokens(f"boss:admin:{BOSS} in:admin@a:{IN} eye:read:secret-of-eye-01234567"))
+    eye = "eye:read:secret-of-eye-01234567"
+    api = Api(client.store, Tokens(f"boss:admin:{BOSS} in:admin@a:{IN} {eye} program:submit:{PROGRAM}"))
     core = asker(api)
     return lambda *words, token=BOSS: core(*words, token=token)
 
@@ -126,6 +127,17 @@ async def test_a_program_leaves_no_entry_and_a_page_of_orders_one(client):
         "default",
         "cancelled 2 of 2",
     )
+
+
+async def test_a_signal_is_an_order_if_an_admin_sends_it(core):
+    for job in ("a", "b"):
+        await core("POST", "/jobs", {"task": "t", "id": f"0-{job}"})
+    signal = {"name": "go", "value": {"secret": 1}}
+    assert (await core("POST", "/jobs/0-a/signal", signal)).status == 200
+    assert (await core("POST", "/jobs/0-b/signal", signal, token=PROGRAM)).status == 200
+    page = (await core("GET", "/audit")).json()
+    assert entries(page) == [("boss", "signal", "0-a", "default", "kept")]
+    assert "secret" not in repr(page)
 
 
 async def test_the_audit_says_how_many_of_a_page_were_refused(client):

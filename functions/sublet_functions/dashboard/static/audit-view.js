@@ -11,7 +11,7 @@ const PAGE = 50;
 /** Orders whose outcome is a list of settings. */
 const SETTINGS = new Set(["configure", "group"]);
 const QUEUES = new Set(["configure", "pause", "resume"]);
-const JOB = new Set(["cancel", "retry", "promote", "reschedule"]);
+const JOB = new Set(["cancel", "retry", "promote", "reschedule", "signal"]);
 
 /**
  * @param {import("./router.js").Place} place

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { form, refusal } from "./forms.js";
 import { pretty } from "./format.js";
 import { go, link } from "./router.js";
-import { button, confirm, copy, field, perform, toast } from "./widgets.js";
+import { awaits, button, confirm, copy, field, perform, toast } from "./widgets.js";
 
 /** @typedef {any} Job */
 
@@ -45,7 +45,7 @@ const ALLOWED = { scheduled: ["promote", "reschedule", "cancel"], queued: ["resc
 export function jobOrders(job, page) {
   watching?.(job);
   const allowed = ALLOWED[job.state] ?? [];
-  const [awaited = ""] = (job.awaits ?? "").split(" ");
+  const [awaited = ""] = awaits(job);
   const give = async (/** @type {"retry" | "cancel" | "promote"} */ verb, /** @type {string} */ done) => {
     await perform(() => order(verb, job), done);
     page.reload();
@@ -67,6 +67,7 @@ export function jobOrders(job, page) {
   return [
     may("retry") ? button("Retry", () => void give("retry", "The job is queued again."), { class: "primary" }) : null,
     may("promote") && awaited !== "signal" ? button("Run now", () => void promote(), { class: ["upstream", "retry"].includes(awaited) ? "" : "primary" }) : null,
+    awaited === "signal" && can("POST", "/jobs/{id}/signal") ? button("Send signal", () => void sendSignal(job, page), { class: "primary" }) : null,
     may("reschedule") ? button("Reschedule", () => void reschedule(job, page)) : null,
     may("cancel") ? button("Cancel", () => void cancel(), { class: "danger" }) : null,
     may("erase") ? button("Erase", () => void erase(), { class: "danger" }) : null,
@@ -102,6 +103,24 @@ function reschedule(job, page) {
     field("Priority", "priority", { type: "number", min: -100, max: 100, required: true, value: job.priority }, "-100 to 100; higher runs first")));
 }
 
+/**
+ * Ask for the value of the signal that a job waits for, and send it.
+ * @param {Job} job
+ * @param {import("./main.js").Page} page
+ */
+function sendSignal(job, page) {
+  const [, awaited] = awaits(job);
+  const give = async (/** @type {FormData} */ data) => {
+    const name = String(data.get("name")).trim();
+    const body = { name, value: jsonOf(data, "value") };
+    await call("POST", `jobs/${enc(job.id)}/signal`, { body }).finally(() => page.reload());
+    toast(name === awaited ? "The signal is sent: the job is queued." : `The signal is kept: the job still waits for ${awaited}.`);
+  };
+  return watched(job, () => form(`Send a signal to this job of ${job.task}`, "Send", give,
+    field("Signal", "name", { value: awaited, required: true }, "The job waits for this one; another is kept until it waits for that"),
+    field("Value", "value", { rows: 6, text: "null", autofocus: true }, "JSON: what the task gets. A signal is kept once, and cannot be taken back.")));
+}
+
 /** @param {Job} job */
 const bodyOf = (job) => ({
   task: job.task,
@@ -129,14 +148,15 @@ function asPython(job) {
 }
 
 /**
- * The payload that a user wrote.
- * @param {FormDataEntryValue | null} text
+ * The JSON that a user wrote into a field.
+ * @param {FormData} data
+ * @param {string} name
  */
-function payloadOf(text) {
+function jsonOf(data, name) {
   try {
-    return parse(String(text));
+    return parse(String(data.get(name)));
   } catch (error) {
-    throw refusal(`The payload is not valid JSON: ${error instanceof Error ? error.message : error}`, "payload");
+    throw refusal(`The ${name} is not valid JSON: ${error instanceof Error ? error.message : error}`, name);
   }
 }
 
@@ -144,7 +164,7 @@ function payloadOf(text) {
 async function resubmit(job) {
   const note = job.payload === null ? "The payload was deleted after completion: write it again." : "A new job is submitted; this one stays as it is.";
   const give = async (/** @type {FormData} */ data) => {
-    const body = { ...bodyOf(job), payload: payloadOf(data.get("payload")), queue: String(data.get("queue")), priority: Number(data.get("priority")), max_attempts: Number(data.get("max_attempts")), delay: Number(data.get("delay")) };
+    const body = { ...bodyOf(job), payload: jsonOf(data, "payload"), queue: String(data.get("queue")), priority: Number(data.get("priority")), max_attempts: Number(data.get("max_attempts")), delay: Number(data.get("delay")) };
     return call("POST", "jobs", { body, headers: { Prefer: "handling=strict" } });
   };
   const answer = await form("Submit again", "Submit", give, h("p", null, note),
