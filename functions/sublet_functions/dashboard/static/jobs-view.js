@@ -198,7 +198,7 @@ function rows(jobs, query, seen) {
   const states = query.getAll("state");
   const state = states.length > 1 ? "" : (states[0] ?? "");
   const when = { scheduled: "Due", queued: "Waiting since", running: "Lease" }[state] ?? (state ? "Ended" : "When");
-  const hasWorkers = query.has("worker") || !states.length || states.includes("running");
+  const hasWorkers = query.has("worker") || state === "running";
   const columns = ["Job", "Queue", "State", { label: "Tries", class: "number" }, when, ...(hasWorkers ? ["Worker"] : []), ["queued", "scheduled"].includes(state) ? "Waits for, or last error" : state ? "Last error or progress" : "Waits for, error or progress"];
   return table("Jobs", columns, jobs.map((job) => row(job, query, seen, hasWorkers)), { id: "jobs" });
 }
@@ -216,7 +216,7 @@ function row(job, query, seen, hasWorkers) {
     h("td", null, queueLink(job.queue)),
     h("td", null, state ? badge(state) : h("span", { class: "badge" }, "moved on"), job.cancel_requested_at && state === "running" ? h("small", { class: "faint" }, "cancel asked") : null),
     h("td", { class: "number" }, job.attempt ? `${job.max_attempts - job.tries_left} of ${job.max_attempts}` : h("span", { class: "faint" }, `– of ${job.max_attempts}`)),
-    h("td", { class: "when" }, whenOf(job, seen)),
+    h("td", { class: "when" }, whenOf(job, seen), job.worker && !hasWorkers ? h("small", { class: "cut", title: job.worker }, h("a", { href: moved(query, { worker: job.worker }) }, job.worker)) : null),
     hasWorkers ? workerOf(job, query) : null,
     h("td", { class: "cut wide" }, noteOf(job, query)));
 }
