@@ -196,7 +196,10 @@ async def test_a_cancel_ends_all_jobs_of_a_workflow_and_may_be_repeated(client, 
         flow.add(work.job(301), after=second, on_failure="run")
     (lease,) = await desk.claim(1)
     counts = await flow.cancel()
-    assert (counts["requested"], counts.keys() <= {"requested", "cancelled", "unchanged"}) == (1, True)
+    assert (counts["requested"], counts.keys() <= {"requested", "cancelled", "cascaded", "unchanged"}) == (
+        1,
+        True,
+    )
     others = [one.id for one in (*first, second) if one.id != lease.id]
     assert {desk.state(job_id) for job_id in others} == {"cancelled"}
     assert await flow.cancel() == {"requested": 1}
@@ -253,7 +256,7 @@ async def test_a_cancel_starts_no_callback_and_a_retry_waits_for_all_again(clien
         last = flow.add(work.job(101), after=callbacks[0], on_failure="run")
     (dead,) = await desk.claim(1)
     await desk.fail(dead, again=False)
-    assert (await flow.cancel()).keys() <= {"cancelled", "unchanged"}
+    assert (await flow.cancel()).keys() <= {"cancelled", "cascaded", "unchanged"}
     waiting = (*callbacks, last)
     assert all("needs" in desk.job(job.id) for job in waiting), "none was started meanwhile"
     await flow.retry()
@@ -279,7 +282,7 @@ async def test_after_a_cancel_a_retry_runs_all_jobs_in_their_order(client, work,
         jobs = [work.job(number)._replace(id=f"0-{(number * 5 + seed) % 6}") for number in numbers]
         for number, job in enumerate(jobs):
             flow.add(job, after=[each.id for each in jobs[max(0, number - 2) : number]])
-    assert (await flow.cancel()).keys() <= {"cancelled", "unchanged"}
+    assert (await flow.cancel()).keys() <= {"cancelled", "cascaded", "unchanged"}
     await flow.retry()
     await desk.reap()
     ran = []
