@@ -18,11 +18,12 @@ import pytest
 from sublet.cli.commands import COMMANDS
 from sublet.model import State, Submission
 from sublet.protocol import verbs
+from sublet.protocol.scripts import script
 from tests.faults.simulation.campaign import campaign
 from tests.faults.simulation.choices import Choices
 from tests.faults.simulation.history import LEGAL, Life, Move, follow
 from tests.faults.simulation.run import run
-from tests.faults.simulation.server import START, Clock, Redis
+from tests.faults.simulation.server import START, Chunks, Clock, Redis
 from tests.faults.simulation.shrink import shrink
 from tests.support.draws import few, one_in
 from tests.support.paths import ROOT
@@ -45,6 +46,9 @@ DEFECTS = {
     "a caller is not queued at the end of the job that it called": ("lib/calls.lua", "if awaited ~= name then return", "if true then return", 1),
     "a retry of a called job does not open the step again": ("lib/calls.lua", "return keep_step(job, name, 'call', from.id)", "return", 1),
     "a job is completed without those that follow": ("proceed.lua", "store_workflow(workflow, 'seal', place)", "", 1),
+    "a repeated emit adds its chunks again": ("emit.lua", "before and math.min(n, math.max(0, emitted - before)) or 0", "0", 76),
+    "a stream has no mark of a new attempt": ("emit.lua", "if of ~= token then append('') end", "", 1),
+    "a stream does not expire with its job": ("lib/lifecycle.lua", "if job.logged == '2' then peek('PEXPIREAT', key('stream:', job.id), digits(until_)) end", "", 1),
     "a death is not reported": ("lib/lifecycle.lua", "if state == 'dead' then report_death(", "if state == 'none' then report_death(", 1),
 }  # fmt: skip
 """Script, text, replacement, and first seed."""
@@ -116,6 +120,24 @@ def test_a_planted_defect_is_found_and_shrunk(defect, tmp_path):
     assert found["failed"]["wrong"]
     assert len(found["shrunk"]["deviations"]) <= 10 < found["failed"]["deviations"]
     assert len(found["shrunk"]["story"]) <= 60
+
+
+def test_a_ghost_that_emits_is_found(monkeypatch):
+    """Not shrunk: the race is tight."""
+    right, wrong, execute = (
+        "job.state ~= 'running' or job.token ~= token",
+        "job.state ~= 'running'",
+        Chunks.execute,
+    )
+    assert right in script("emit").text, "the script has changed: plant the defect elsewhere"
+
+    def planted(self, text):
+        whole = text.decode() if isinstance(text, bytes) else text
+        return execute(self, whole.replace(right, wrong))
+
+    monkeypatch.setattr(Chunks, "execute", planted)
+    found = (run(Choices(seed)).wrong for seed in (3, 24, 16, 6))
+    assert any("emit(" in wrong for wrong in found)
 
 
 def test_shrinking_keeps_only_the_necessary_deviations(monkeypatch):

@@ -4,16 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sublet.errors import Unavailable
+from sublet.errors import LeaseLost, NotFound, Unavailable
 from sublet.model import Beat, Card, Completion, Ending, Failure, Lease, Note, Release, Suspension
 from sublet.operations import workers
 from sublet.protocol import flow, verbs
 from sublet.protocol.scripts import Call
 from sublet.steps import calls
+from sublet.steps.chunks import Emission, emit
 from sublet.worker.settle_loop import RETRY_AFTER
 from tests.faults.simulation.actors import BASE, QUEUES
 from tests.faults.simulation.flow.drawn import SPENT
 from tests.faults.simulation.request import must
+from tests.faults.simulation.streams import BATCHES, PAUSES, chunks
 from tests.faults.simulation.workflows.tasks import carry_out, followed, proceed
 from tests.faults.simulation.world import Doze, Listen, Process, Sleep, Strand, World
 
@@ -135,6 +137,9 @@ class Worker(Process):
         self.start(self.perform(attempt))
         if self.pick(f"{lease.id}, attempt {lease.attempt}, notes", *MAYBE):
             self.start(self.note(attempt))
+        if self.pick(f"{lease.id}, attempt {lease.attempt}, emits", *MAYBE):
+            pause = self.pick(f"{lease.id}, attempt {lease.attempt}, pauses", PAUSES, 0.5)
+            self.start(self.emit(attempt, pause))
         if self.world.by_turns:
             cost = self.pick(f"{lease.id}, attempt {lease.attempt}, spends", SPENT, 0.3)
             if cost is not None:
@@ -191,6 +196,21 @@ class Worker(Process):
             if answer != "noted":
                 return self.end(attempt, "lost")
             yield Sleep(0.5)
+
+    def emit(self, attempt: Attempt, pause: float) -> Strand[None]:
+        """Emit chunks, each batch until it is answered; go on until a refusal, also if the lease is lost."""
+        sent = 0
+        for size in BATCHES:
+            batch = Emission(sent, chunks(attempt.lease.attempt, sent, size))
+            while sent == batch.before:
+                try:
+                    yield from self.ask(emit(BASE, attempt.lease, batch))
+                    sent += size
+                except Unavailable:
+                    yield Sleep(RETRY_AFTER)
+                except (LeaseLost, NotFound):
+                    return self.end(attempt, "lost")
+            yield Sleep(pause)
 
     def settle_forever(self) -> Strand[None]:
         """Report outcomes until they are answered."""

@@ -27,6 +27,7 @@ from tests.faults.simulation.history import (
 from tests.faults.simulation.hook_ids import hook_id
 from tests.faults.simulation.request import Request, Violation, must, rules_of
 from tests.faults.simulation.server import Look, Redis
+from tests.faults.simulation.streams import Streams
 from tests.faults.simulation.workflows.edges import Edges
 from tests.faults.simulation.workflows.steps import Steps
 
@@ -61,6 +62,7 @@ class Checker:
         self.promised: dict[str, str] = {}
         """The job of each occurrence that must be fired in the end → the message if it is not."""
         self.flow, self.edges, self.steps = Flow(self), Edges(self), Steps(self)
+        self.streams = Streams(self)
 
     def save(self) -> tuple[Any, ...]:
         """A copy of the checker's state, to compare and to restore."""
@@ -121,6 +123,7 @@ class Checker:
         self.stored()
         self.edges.executed(before, started)
         self.steps.stored(self.look)
+        self.streams.executed(request, before, is_accepted=True)
         self.schedules(before)
         self.queues(process, request)
         self.flow.executed(request, reply, moved, before, self.repeats(request, before) and not moved)
@@ -143,6 +146,8 @@ class Checker:
             return [answer_to_order(life, request.verb, one["revision"], rules) or self.waits(request)]
         if request.verb in ("step", "call", "signal"):
             return [self.steps.wanted(request, self.lives.get(request.one["id"]))]
+        if request.verb == "emit":
+            return [answer_to_lease(self.lives.get(request.one["id"]), "emit", request.one["token"])]
         if request.verb == "proceed":
             return self.wanted(request.parts()[0])
         if request.verb in ("enlist", "drain"):
@@ -189,7 +194,7 @@ class Checker:
             return
         code = str(error).split(" ")[0]
         must(
-            request.verb in (*ORDERS, *ARRANGEMENTS, "drain", "step", "call", "signal"),
+            request.verb in (*ORDERS, *ARRANGEMENTS, "drain", "step", "call", "signal", "emit"),
             f"{request.verb} was refused, and may not be: {error}",
         )
         (wanted,) = self.wanted(request)
@@ -210,6 +215,7 @@ class Checker:
             look.edges,
         )
         must(same, f"{request.verb} was refused ({code}) and changed stored data")
+        self.streams.executed(request, before, is_accepted=False)
 
     def answered(
         self, request: Request, reply: Any, wanted: list[str], moved: dict[str, str], before: Look
@@ -231,6 +237,8 @@ class Checker:
             must(words == [due or "spent" for due in wanted] and not moved, f"{request} returned {words}")
         elif request.verb in ("step", "call", "signal"):
             self.steps.answered(request, reply, moved)
+        elif request.verb == "emit":
+            must(reply == b"emitted" and wanted == [""] and not moved, f"{request} returned {reply.decode()}")
         elif request.verb == "proceed":
             self.proceeded(request, reply.decode(), wanted, moved, before)
         elif request.verb == "note":

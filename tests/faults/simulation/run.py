@@ -159,6 +159,7 @@ def _forget(world: World) -> None:
         "members": look.shelves,
         "keys": look.locks,
         "remembered claims": look.claims,
+        "streams": look.streams,
         "edges": any(look.edges.values()) or look.unsettled,
     }
     must(

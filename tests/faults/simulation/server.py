@@ -15,11 +15,12 @@ import fakeredis
 import redis
 from fakeredis._core._database import Item
 from fakeredis._socket import FakeSocket
-from fakeredis.model import ExpiringMembersSet, Hash, ZSet
+from fakeredis.model import ExpiringMembersSet, Hash, XStream, ZSet
 from redis.exceptions import NoScriptError
 
 from sublet.protocol import keys
 from sublet.protocol.scripts import Call
+from tests.faults.simulation.streams import Entry, Stream
 
 Saved = tuple[tuple[bytes, str, Any, float | None], ...]
 """What `Redis.save` makes: key, type, content, and when it expires."""
@@ -118,6 +119,7 @@ class Look:
     """What flow control stores beside the jobs, by its key without the base: sorted sets, hashes, sets and texts."""
     edges: dict[str, dict[str, Any]] = field(default_factory=lambda: {kind: {} for kind in EDGES})
     """What workflows store beside the jobs: kind of key → job or workflow → list, hash or sorted set."""
+    streams: dict[str, Stream] = field(default_factory=dict)
     unsettled: dict[str, float] = field(default_factory=dict)
     """The jobs and workflows (after `/`) whose edges are due, with the moment."""
     marked: set[str] = field(default_factory=set)
@@ -208,6 +210,8 @@ class Redis:
                 look.occurrences = {name.decode(): score for name, score in value.items()}
             elif kind in FLOW:
                 look.flow[f"{kind}:{rest}"] = _plain(value)
+            elif kind == "stream":
+                look.streams[rest] = Stream(_entries(value), item.expireat and round(item.expireat * 1000))
             elif kind == "unsettled":
                 look.marked = _plain(value)
             elif kind in EDGES:
@@ -234,6 +238,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [word.decode() for word in value]
     return _text(value) if isinstance(value, Hash) else value.decode()
+
+
+def _entries(value: XStream) -> tuple[Entry, ...]:
+    rows = ((key.ts, *value._values_dict[key]) for key in value._ids)
+    return tuple(Entry(number, int(attempt), chunk.decode()) for number, attempt, chunk in rows)
 
 
 def _frozen(value: Any) -> tuple[str, Any]:

@@ -37,6 +37,8 @@ def as_text(request: Request) -> str:
         return f"{one['how']} {one['workflow'] or 'no workflow'}: {', '.join(jobs) or 'no jobs'}"
     if words == "step":
         return f"step of {_lease(one['id'], one['token'])}: {', '.join(name for name, _ in groups) or 'which are kept?'}"
+    if words == "emit":
+        return f"emit of {_lease(one['id'], one['token'])}: {' '.join(chunk for (chunk,) in groups)}"
     if words == "call":
         return f"call of a job in {one['queue']} for {one['name']} of {_lease(one['id'], one['token'])}"
     if words == "proceed":
