@@ -126,7 +126,7 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
 
 
 def _awaits(fields: dict[str, bytes]) -> str | None:
-    """Return what a scheduled job waits for, from its fields awaits, cause, needs and broken."""
+    """Return what a scheduled job waits for."""
     if "awaits" in fields:
         return shown(fields["awaits"]).rpartition(" ")[0]
     if "cause" in fields:

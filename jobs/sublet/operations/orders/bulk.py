@@ -211,7 +211,7 @@ def _causes(base: str, jobs: Sequence[JobSummary]) -> Plan[list[JobSummary]]:
 
 
 def _insist(order: Order, base: str, job: JobSummary, order_id: str) -> Plan[tuple[str, tuple[bytes, ...]]]:
-    """Change a job of a workflow at its present revision. The answer is `unchanged` if its state has changed by itself."""
+    """Change a job at its present revision. The answer is `unchanged` if its state has changed by itself."""
     for _ in range(LOOKS):
         try:
             return (yield from order(job, order_id))

@@ -63,7 +63,7 @@ class JsonCodec:
 
     @cached_property
     def write(self) -> Callable[..., bytes]:
-        """A function like `dump` for callers that call `refuse_constants` themselves."""
+        """Like `dump`, without `refuse_constants`."""
         return SchemaSerializer(self._schema, BASE64 | SHOWN, _use_prebuilt=False).to_json
 
     @cached_property
