@@ -118,7 +118,9 @@ def find_binary(wanted: str | None = None) -> str:
     if wanted:
         found = shutil.which(wanted)
         if found is None:
-            raise Unavailable(f"program {wanted} does not exist: name a valkey-server or redis-server")
+            raise Unavailable(
+                f"program {wanted} does not exist: give the path of a valkey-server or redis-server"
+            )
         return os.path.abspath(found)
     for name in (_bundled(), *_BINARIES):
         found = shutil.which(name) if name else None

@@ -170,7 +170,7 @@ def ending(kind: bytes, body: bytes, lease: Lease) -> Ending:
 
 
 def ending_frame(ending: Ending, spent: bool = False) -> bytes:
-    """Build the frame of an outcome without a result. `spent`: the child must be replaced."""
+    """Build the frame of an outcome without a result. `spent`, of a failure: the child must be replaced."""
     kind = SUSPENSION if isinstance(ending, Suspension) else RELEASE
     if isinstance(ending, Failure):
         kind = SPENT if spent else FAILURE

@@ -53,7 +53,7 @@ class StreamPage(NamedTuple):
     state: State | None
     """None: the job was deleted."""
     is_watched: bool
-    """Whether the job's chunks and end are published."""
+    """Whether a reader has called `watch`, so that the job's chunks and end are published."""
 
     @property
     def is_over(self) -> bool:

@@ -204,7 +204,9 @@ async def _start(call: ProgramCall) -> tuple[asyncio.SubprocessTransport, Progra
         )
     except (OSError, ValueError) as error:
         raise ProgramFailed(
-            "not_started", f"cannot start {call.argv[0]}: {getattr(error, 'strerror', None) or error}"
+            "not_started",
+            f"the system refused to start {call.argv[0]}: {getattr(error, 'strerror', None) or error}: check the length of its arguments"
+            " and environment, and this machine's limits of processes and memory",
         ) from None
 
 
