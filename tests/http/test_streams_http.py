@@ -178,6 +178,22 @@ async def test_a_reader_that_comes_back_too_late_is_told_so(settings):
         assert events[-2][0] == "10101"
 
 
+async def test_a_page_begins_with_the_last_entries_if_asked(settings):
+    asked = asker(Api(Store(settings), Tokens()))
+    job_id, token = await running(asked)
+    path = f"/jobs/{job_id}/stream"
+    empty = (await asked("GET", f"{path}?last=2")).json()
+    assert (empty["chunks"], empty["cursor"]) == ([], "0")
+    await emitted(asked, job_id, token, *"abcdef")
+    page = (await asked("GET", f"{path}?last=2")).json()
+    assert ([one["value"] for one in page["chunks"]], page["missed"]) == (["e", "f"], False)
+    after = (await asked("GET", f"{path}?last=2&after=3")).json()
+    assert [one["value"] for one in after["chunks"]] == ["c", "d", "e", "f"]
+    whole = (await asked("GET", f"{path}?last=100")).json()
+    assert [one["value"] for one in whole["chunks"]] == list("abcdef")
+    assert (await asked("GET", f"{path}?last=0")).status == 422
+
+
 async def test_keep_alives_are_comments(settings, monkeypatch):
     monkeypatch.setattr(module, "KEEP_ALIVE", 0.0)
     monkeypatch.setattr("sublet.store.waiting.streams.REREAD", 0.01)

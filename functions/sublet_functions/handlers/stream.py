@@ -9,7 +9,7 @@ from typing import Any
 
 from sublet.errors import Invalid, Unavailable
 from sublet.protocol.reads import json_of
-from sublet.steps.chunks import StreamEntry, StreamPage
+from sublet.steps.chunks import StreamEntry, StreamPage, newest_entry
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.events import (
     EVENT_STREAM,
@@ -37,6 +37,10 @@ async def get_stream(call: Call[Empty, StreamQuery]) -> Response:
     last_id = call.request.headers.get("last-event-id")
     where = ("header", "Last-Event-ID") if last_id else ("query", "after")
     after, has_ended = _cursor(last_id or call.query.after or "0", where)
+    if call.query.last and not after:
+        store, job_id = call.store, call.path["id"]
+        newest = await store.run(newest_entry(store.operations.base_of_job(job_id), job_id))
+        after = max(0, newest - call.query.last)
     if EVENT_STREAM not in call.request.headers.get("accept", "").lower():
         return json_response(await _page(call, after))
     streams = call.store.streams

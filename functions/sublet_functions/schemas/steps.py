@@ -163,6 +163,9 @@ class StreamQuery(Query):
         None,
         description="The id of an event, or the cursor of the previous page. Default: from the oldest chunk kept.",
     )
+    last: Annotated[int, Field(ge=1, le=PAGE)] | None = Field(
+        None, description="Without a position: begin with the last entries, so many at the most."
+    )
     limit: Annotated[int, Field(ge=1, le=PAGE)] = Field(PAGE, description="Page size.")
     wait: Wait = Field(0.0, description="Seconds to wait for the first chunk, or the job's end.")
 

@@ -97,6 +97,15 @@ def read_stream(base: str, job_id: str, after: int, count: int = PAGE) -> Call[S
     return together(commands, read)
 
 
+def newest_entry(base: str, job_id: str) -> Call[int]:
+    """Return the number of the last entry of a stream; 0 without one."""
+
+    def read(rows: Sequence[Any] | None) -> int:
+        return _entry(rows[0]).id if rows else 0
+
+    return Call((("XREVRANGE", keys.stream(base, job_id), "+", "-", "COUNT", 1),), read)
+
+
 def _entry(row: Any) -> StreamEntry:
     ((attempt, chunk),) = pairs(row[1]).items()
     return StreamEntry(int(shown(row[0]).partition("-")[0]), int(attempt), chunk)

@@ -5,6 +5,7 @@ import { bytes, clock, count, duration, plural } from "./format.js";
 import { progress } from "./jobs-view.js";
 import { jobOrders } from "./orders.js";
 import { link } from "./router.js";
+import { Stream } from "./stream.js";
 import { Upstream } from "./upstream.js";
 import { awaits, badge, countdown, data, empty, facts, groupLink, icon, isOutdated, isOver, longText, moment, ms, panel, queueLink, table, tagLinks, waiting, waitsFor } from "./widgets.js";
 
@@ -28,16 +29,18 @@ export function open(place, page) {
   let job = null;
   let seen = 0;
   const upstream = new Upstream(page);
+  const stream = new Stream(page);
   return {
     title: place.name,
     load: async () => {
       job = await call("GET", `jobs/${enc(place.name)}`);
       seen = seenAt(job);
+      stream.load(job);
       await upstream.load(job);
     },
     render: () => {
       if (isOutdated(job.lease_expires_at, seen)) page.reload();
-      return render(job, page, seen, upstream);
+      return render(job, page, seen, upstream, stream);
     },
     touched: (events) => events.some((event) => !job || event.jobs.includes(job.id) || upstream.has(event)),
     every: 5,
@@ -54,8 +57,9 @@ export function open(place, page) {
  * @param {import("./main.js").Page} page
  * @param {number} seen when the server read it, in ms of its clock
  * @param {Upstream} upstream
+ * @param {Stream} stream
  */
-function render(job, page, seen, upstream) {
+function render(job, page, seen, upstream, stream) {
   const { paint } = page;
   const isLost = job.state === "running" && isOver(job.lease_expires_at, seen);
   const result = job.state === "completed" ? panel(`Result${job.result_bytes ? ` · ${bytes(job.result_bytes)}` : ""}`, data(job.result, `${job.id} result`, paint, "Result")) : null;
@@ -71,6 +75,7 @@ function render(job, page, seen, upstream) {
     panel("Facts", about(job, seen)),
     panel("Life", waterfall(job, isLost, upstream)),
     panel("Attempts", attempts(job, page)),
+    stream.render(),
     upstream.render(job),
     job.steps.length ? panel("Kept steps", steps(job)) : null,
     h("div", { class: "columns" }, panel("Payload", job.payload === null && seesPayloads() ? h("p", { class: "faint" }, "Deleted after completion.") : data(job.payload, `${job.id} payload`, paint, "Payload")), result, job.checkpoint === null ? null : panel("Checkpoint", data(job.checkpoint, `${job.id} checkpoint`, paint, "Checkpoint"))),
