@@ -22,6 +22,7 @@ VIEWS = (
     "/jobs/RUNNING",
     "/jobs/DEAD",
     "/jobs/JOIN",
+    "/jobs/SIGNAL",
     "/workflows/FLOW",
     "/workflows/FAN",
     "/failures",
@@ -71,6 +72,7 @@ def place(site, path):
         work(site.stock, "ways", 1)
         work(site.stock, "fan", 20, failing=2)
         waits = site.stock.held("order", "orders")
+        site.stock.settle(waits, "emit", chunks=["a line of words " * 40 + "\n"] * 60)
         ids["signal"] = site.stock.settle(waits, "suspend", kind="signal", name="approval")
         ids |= {"join": made["join"], "flow": made["flow"], "fan": fan["flow"]}
     for word in ("RUNNING", "DEAD", "JOIN", "FLOW", "FAN", "SIGNAL"):
