@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sublet import Changed, Client, Invalid, Options
+from sublet import Changed, Client, Invalid, Options, WrongState
 from sublet.model import Failure, State
 from sublet.operations.orders.bulk import VERBS, Selection
 from sublet.protocol import server_info
@@ -72,7 +72,7 @@ async def test_of_two_orders_at_once_each_job_is_changed_by_one(client, order, a
     assert sum(page.found for found in both for page in found) == len(outcomes) > 60, "both saw jobs"
     assert [one.answer for one in outcomes].count(answer) == 60
     others = [one.refusal for one in outcomes if not one.answer]
-    assert {type(refusal) for refusal in others} == {Changed}
+    assert {type(refusal) for refusal in others} <= {Changed, WrongState}  # before or after it was listed
 
 
 async def test_a_page_that_is_sent_again_has_the_same_answers(client):

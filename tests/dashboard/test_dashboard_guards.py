@@ -14,7 +14,7 @@ pytest_plugins = ["tests.support.browser", "tests.support.http_settings"]
 READ, ADMIN = "a-secret-of-the-reader-01", "a-secret-of-the-boss-0123"
 TOKENS = f"ada:read:{READ} boss:admin:{ADMIN}"
 ORDERS = {
-    "/failures": {"Retry 3", "Erase 3", "Cancel waiting"},
+    "/failures": {"Retry 3", "Erase 3", "Cancel 1 waiting"},
     "/queues": {"Pause images", "Configure images", "Resume mail", "Purge 5: mail"},
     "/schedules": {"Run now: crm", "Pause crm", "Resume invoices"},
     "/schedules/crm": {"Run now: crm", "Pause crm"},

@@ -85,7 +85,7 @@ def test_a_job_is_submitted_again_and_copied_by_keys(visit, site):
     [
         ("Retry 3", "Retry 3", "3 jobs queued again.", ["queued"] * 3 + ["scheduled"]),
         ("Erase 3", "Erase 3", "3 jobs erased.", ["scheduled"]),
-        ("Cancel waiting", "Cancel 1", "1 job cancelled.", ["cancelled"] + ["dead"] * 3),
+        ("Cancel 1 waiting", "Cancel 1", "1 job cancelled.", ["cancelled"] + ["dead"] * 3),
     ],
 )
 def test_a_group_of_failures_is_ordered_by_keys(visit, site, label, order, end, state):

@@ -45,7 +45,7 @@ DIALOGS = (
     ("/workflows/FLOW", "Cancel"),
     ("/failures", "Retry 3"),
     ("/failures", "Erase 3"),
-    ("/failures", "Cancel waiting"),
+    ("/failures", "Cancel 1 waiting"),
     ("/queues", "Pause images"),
     ("/queues", "Configure images"),
     ("/queues", "Purge 5: mail"),
@@ -158,7 +158,7 @@ def test_axe_finds_nothing_in_dialogs_messages_and_a_stale_page(visit, site, axe
     ("path", "orders"),
     [
         ("/schedules", ["Run now: crm", "Pause crm"]),
-        ("/failures", ["Retry 3", "Erase 3", "Cancel waiting"]),
+        ("/failures", ["Retry 3", "Erase 3", "Cancel 1 waiting"]),
         ("/queues", ["Pause mail", "Resume mail", "Configure mail", "Purge 5: mail"]),
         ("/queues/mail", ["Change the limits of group acme"]),
         ("/workers", ["Drain mill-7"]),

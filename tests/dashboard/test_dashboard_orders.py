@@ -67,7 +67,7 @@ def test_jobs_that_a_worker_claims_meanwhile_are_counted_as_such(visit, site):
 
     page.route("**/jobs/cancel", answer)
     box.get_by_role("button", name="Purge 3").click()
-    box.get_by_text("2 of 3 jobs cancelled, 1 had changed meanwhile.").wait_for()
+    box.get_by_text("Done: 2 of 3 jobs cancelled, 1 was changed by others.").wait_for()
 
 
 def test_jobs_that_were_cancelled_with_the_job_that_they_wait_for_are_told_apart(visit, site):
@@ -91,7 +91,7 @@ def test_jobs_that_left_the_filter_after_the_count_are_counted_as_changed(visit,
     box.get_by_text("3 jobs found.").wait_for()
     site.stock.ask("POST", f"/jobs/{first}/retry")
     box.get_by_role("button", name="Retry 3").click()
-    box.get_by_text("2 of 3 jobs queued again, 1 had changed meanwhile.").wait_for()
+    box.get_by_text("Done: 2 of 3 jobs queued again, 1 was changed by others.").wait_for()
 
 
 @pytest.mark.parametrize("by", ["Stop", "Escape"])
@@ -114,12 +114,47 @@ def test_an_order_that_is_stopped_says_what_was_done(visit, site, by):
     held[0].continue_()
     if by == "Stop":
         box = page.get_by_role("dialog", name="Purge: stopped")
-        box.get_by_text("200 of 450 jobs cancelled.").wait_for()
+        box.get_by_text("Stopped: 200 of 450 jobs cancelled, 250 left as they are.").wait_for()
+        assert "stopped" in box.get_by_role("progressbar").get_attribute("class")
         box.get_by_role("button", name="Close").click()
         box.wait_for(state="detached")
     else:
-        page.get_by_text("Purge: 200 of 450 jobs cancelled.").wait_for()
+        page.get_by_text("Purge. Stopped: 200 of 450 jobs cancelled, 250 left").wait_for()
     assert site.stock.ask("GET", f"/queues/{queue}")["queued"] == 250
+    page = visit(site.url, "/audit")
+    row = page.locator("tr", has_text=queue)
+    assert [cell.inner_text() for cell in row.locator("td").all()[1:]] == [
+        "Purge",
+        f"jobs: state=queued queue={queue}",
+        queue,
+        "cancelled 200 of 450; not finished",
+    ]
+
+
+def test_of_two_tabs_that_retry_the_same_jobs_each_says_what_it_did(visit, site):
+    queue = "both-tabs"
+    for _ in range(5):
+        site.stock.dead("t", queue, "Boom", "words")
+    tabs = [visit(site.url, f"/failures?queue={queue}") for _ in range(2)]
+    boxes = []
+    for page in tabs:
+        page.get_by_role("button", name="Retry 5").click()
+        boxes.append(page.get_by_role("dialog"))
+        boxes[-1].get_by_text("5 jobs found.").wait_for()
+    boxes[0].get_by_role("button", name="Retry 5").click()
+    boxes[0].get_by_text("Done: 5 jobs queued again.").wait_for()
+    boxes[1].get_by_role("button", name="Retry 5").click()
+    boxes[1].get_by_text("Done: 0 of 5 jobs queued again, 5 were changed by others.").wait_for()
+    bar = boxes[1].get_by_role("progressbar")
+    assert bar.get_attribute("value") == bar.get_attribute("max"), "nothing is left to do"
+    assert "done" in bar.get_attribute("class")
+    page = visit(site.url, "/audit")
+    rows = page.locator("tr", has_text=queue)
+    assert rows.locator("td:nth-of-type(2)").all_inner_texts() == ["Retry", "Retry"]
+    assert rows.locator("td:last-child").all_inner_texts() == [
+        "queued again 0 of 5; changed by others 5",
+        "queued again 5 of 5",
+    ]
 
 
 @pytest.mark.parametrize("n", [10, 450])
@@ -145,7 +180,7 @@ def test_a_queue_is_purged_while_a_producer_submits(visit, site, n):
         while site.stock.ask("GET", f"/queues/{queue}")["queued"] < before * 1.2:
             pass
         begin.click()
-        box.get_by_text(re.compile(r"^[\d,]+ jobs cancelled\.$")).wait_for()
+        box.get_by_text(re.compile(r"^Done: [\d,]+ jobs cancelled\.$")).wait_for()
         box.get_by_role("button", name="Close").wait_for()
         assert not box.get_by_role("alert").is_visible()
     finally:
@@ -181,6 +216,21 @@ def test_a_purge_that_the_server_refuses_says_why_and_can_count_again(visit, sit
     assert not box.get_by_role("button", name="Count again").is_visible()
 
 
+def test_a_count_that_redis_does_not_answer_is_not_called_an_order(visit, site):
+    waiting(site, "uncounted-yet", 3)
+    page = visit(site.url, "/queues")
+    detail = "Redis does not answer: send the request again later"
+    problem = {"type": "urn:sublet:problem:unavailable", "detail": detail}
+    page.route("**/jobs/cancel", lambda route: route.fulfill(status=503, json=problem), times=1)
+    row_of(page, "uncounted-yet").get_by_role("button", name="Purge 3: uncounted-yet").click()
+    box = page.get_by_role("dialog")
+    box.get_by_text("The jobs were not counted.").wait_for()
+    assert box.get_by_text("Counting…").count() == 0
+    assert not box.get_by_role("button", name="Purge").is_visible()
+    box.get_by_role("button", name="Count again").click()
+    box.get_by_text("3 jobs found.").wait_for()
+
+
 def test_a_count_that_fails_can_be_repeated(visit, site):
     waiting(site, "uncounted", 3)
     page = visit(site.url, "/queues")
@@ -206,6 +256,36 @@ def test_a_purge_is_offered_where_jobs_wait_to_tokens_that_may_cancel(visit, sit
             page.get_by_role("button", name="Configure vacant").wait_for()
         assert page.get_by_role("button", name=f"Purge 2: {queue}").count() == n
         assert row_of(page, "vacant").get_by_role("button", name="Purge").count() == 0
+
+
+def test_waiting_jobs_are_cancelled_only_where_some_wait(visit, site):
+    stock, queue = site.stock, "some-wait"
+    for message in ("words", "others"):
+        stock.dead("t", queue, "Boom", message)
+    for _ in range(2):
+        stock.settle(stock.held("t", queue, backoff=3600), "fail", code="Boom", message="words")
+    page = visit(site.url, f"/failures?queue={queue}")
+    rows = page.locator("[aria-label=Failures] tbody tr")
+    offered = rows.filter(has_text="words").get_by_role("button").all_inner_texts()
+    assert offered == ["Retry 1", "Erase 1", "Cancel 2 waiting"]
+    offered = rows.filter(has_text="others").get_by_role("button").all_inner_texts()
+    assert offered == ["Retry 1", "Erase 1"]
+
+
+def test_a_group_that_was_not_read_in_whole_is_ordered_as_all(visit, site):
+    job = site.stock.dead("t", "unread", "Boom", "words")
+    dead = site.stock.ask("GET", f"/jobs/{job}")
+    page = visit(site.url, "/queues")
+    answer = {"jobs": [dead | {"id": f"0-{n}"} for n in range(200)], "cursor": "more"}
+    page.route(re.compile(r"/jobs\?state=dead&"), lambda route: route.fulfill(json=answer))
+    counted = {"found": 1524, "counted_at": "2030-01-31T09:00:00Z", "jobs": [], "cursor": None}
+    page.route("**/jobs/retry", lambda route: route.fulfill(json=counted))
+    page.get_by_role("link", name="Failures").click()
+    page.locator("td", has_text="1,000+").wait_for()
+    page.get_by_role("button", name="Retry all").click()
+    box = page.get_by_role("dialog")
+    box.get_by_text("1,524 jobs found: more than the 1,000 that the page has read.").wait_for()
+    box.get_by_role("button", name="Retry 1,524").wait_for()
 
 
 # forms that are refused

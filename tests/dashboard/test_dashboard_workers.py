@@ -87,7 +87,7 @@ def test_a_thousand_dead_jobs_run_again_while_workers_run(visit, stage, server):
     others += stage.submit(tasks.quick, n=50)
     box.get_by_role("button", name="Retry 1,000").click()
     page.get_by_role("dialog", name="Retry: done").wait_for()
-    assert box.get_by_role("status").inner_text() == "1,000 jobs queued again."
+    assert box.get_by_role("status").inner_text() == "Done: 1,000 jobs queued again."
     bar = box.get_by_role("progressbar")
     assert bar.get_attribute("value") == bar.get_attribute("max") == "1000"
     box.get_by_role("button", name="Close").click()

@@ -7,7 +7,9 @@ import pytest
 from sublet import Client, Invalid, Options, State, Unavailable
 from sublet.operations.orders import bulk
 from sublet.operations.orders.bulk import Selection
+from sublet.protocol import keys, verbs
 from sublet.protocol.person import acting_for
+from sublet.protocol.scripts import Call
 from sublet_functions.api.dispatch import Api
 from sublet_functions.http.auth import Tokens
 from tests.support.route_samples import asker
@@ -167,7 +169,11 @@ async def test_an_order_of_several_pages_is_one_entry(client):
             cursor = (
                 await client.order_page("retry", Selection(state=State.CANCELLED), cursor=cursor)
             ).cursor
-    assert outcomes == ["cancelled 200 of 200", "cancelled 400 of 400", "cancelled 450 of 450"]
+    assert outcomes == [
+        "cancelled 200 of 200; not finished",
+        "cancelled 400 of 400; not finished",
+        "cancelled 450 of 450",
+    ]
     second, first = (await client.audit()).entries
     assert (first.verb, second.verb, second.outcome) == ("cancel", "retry", "queued 448 of 450; refused 2")
 
@@ -181,11 +187,69 @@ async def test_an_order_that_is_cut_off_says_how_far_it_came(client, monkeypatch
         with pytest.raises(Unavailable):
             await client.order_page("cancel", Selection(), cursor=page.cursor)
         (entry,) = (await client.audit()).entries
-        assert entry.outcome == "cancelled 200 of 200; 50 more found"
+        assert entry.outcome == "cancelled 200 of 250; not finished; 50 more found"
         monkeypatch.undo()
         await client.order_page("cancel", Selection(), cursor=page.cursor)
     (entry,) = (await client.audit()).entries
     assert entry.outcome == "cancelled 250 of 250"
+
+
+async def test_of_two_orders_at_once_the_audit_has_what_each_asked_for_and_did(client):
+    async def page(cursor=None):
+        how = {"expected": 450, "counted_at": counted.counted_at, "cursor": cursor}
+        return (await client.order_page("cancel", Selection(queue="default"), **how)).cursor
+
+    for n in range(450):
+        await client.submit("t", job_id=f"0-{n}")
+    counted = await client.order_page("cancel", Selection(queue="default"), dry_run=True)
+    with acting_for("anna"):
+        first = await page()
+    with acting_for("ben"):
+        assert not await page(await page())
+        assert await page(None) is None
+    with acting_for("anna"):
+        assert not await page(first)
+    entries = [(one.by, one.outcome) for one in (await client.audit()).entries]
+    assert entries == [
+        ("anna", "cancelled 200 of 450; skipped 250"),
+        ("ben", "done 0 of 450; skipped 450"),
+        ("ben", "cancelled 250 of 450; skipped 200"),
+    ]
+
+
+async def test_an_order_goes_on_where_it_was_though_another_took_jobs_of_its_page(client, monkeypatch):
+    real, taken = bulk._give, []
+
+    def give(order, jobs, order_id):
+        for job in () if taken else jobs[:100]:
+            taken.append(
+                (yield verbs.cancel(client.store.operations.base_of_job(job.id), job.id, job.revision))
+            )
+        return (yield from real(order, jobs, order_id))
+
+    for n in range(450):
+        await client.submit("t", job_id=f"0-{n}")
+    monkeypatch.setattr(bulk, "_give", give)
+    with acting_for("anna"):
+        page = await client.order_page("cancel", Selection(queue="default"), expected=450)
+        while page.cursor:
+            page = await client.order_page(
+                "cancel", Selection(queue="default"), expected=450, cursor=page.cursor
+            )
+    (entry,) = (await client.audit()).entries
+    assert (entry.outcome, len(taken)) == ("cancelled 350 of 450; skipped 100", 100)
+    assert (await client.queue("default")).queued == 0
+
+
+async def test_an_order_whose_entry_is_no_longer_there_tells_only_of_its_last_pages(client):
+    for n in range(450):
+        await client.submit("t", job_id=f"0-{n}")
+    with acting_for("anna"):
+        page = await client.order_page("cancel", Selection(queue="default"), expected=450)
+        await client.store.run(Call((("DEL", keys.audit(client.store.operations.bases[0])),), int))
+        page = await client.order_page("cancel", Selection(queue="default"), expected=450, cursor=page.cursor)
+        (entry,) = (await client.audit()).entries
+    assert entry.outcome == "cancelled 200 of 200; not finished"
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 1001}, {"cursor": "x"}, {"cursor": "0-0/0"}])

@@ -141,6 +141,18 @@ async def test_a_reading_without_redis_does_not_warn_of_an_unknown_outcome():
         ("GET", "/jobs?state=dead", None, "Redis does not answer: send the request again later"),
         (
             "POST",
+            "/jobs/retry",
+            {"filter": {}, "dry_run": True},
+            "Redis does not answer: send the request again later",
+        ),
+        (
+            "POST",
+            "/jobs/retry",
+            {"filter": {}},
+            "Redis does not answer, so the outcome of this request is unknown: ",
+        ),
+        (
+            "POST",
             "/jobs",
             {"task": "t"},
             "Redis does not answer, so the outcome of this request is unknown: ",

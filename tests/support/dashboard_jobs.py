@@ -88,6 +88,8 @@ class Stock:
         self.ids["completed"] = self.settle(lease, "complete", result={"width": 640, "height": 480})
         for n in range(3):
             self.dead("import_orders", "imports", "KeyError", f"order {n + 17} has no customer 'c-{n}'")
+        lease = self.held("import_orders", "imports", backoff=3600)
+        self.settle(lease, "fail", code="KeyError", message="order 20 has no customer 'c-3'")
         self.ids["dead"] = self.dead("charge_card", "billing", "timed_out", "the attempt took 300 s")
         self.ids["cancelled"] = self.submit("charge_card", "billing")
         self.ask("POST", f"/jobs/{self.ids['cancelled']}/cancel")

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from sublet.errors import Busy, Unavailable, Unfit
 from sublet.model import format_moment
 from sublet.operations.orders.bulk import OrderOutcome, Selection
 from sublet_functions.handlers.call import Call
 from sublet_functions.http.cursor import decode_cursor, encode_cursor
-from sublet_functions.http.problems import invalid_at, problem_of
+from sublet_functions.http.problems import NotCounted, invalid_at, problem_of
 from sublet_functions.http.response import Response, json_response
 from sublet_functions.schemas.orders import BulkOrder
 from sublet_functions.schemas.query import Empty
@@ -39,15 +40,20 @@ async def _order(call: Call[BulkOrder, Empty], order: str) -> Response:
     selection = Selection(**dict(wanted), within=call.principal.scope)
     with invalid_at("body", "filter", "state"):
         selection.states(order)
-    with invalid_at("body", "cursor"):
-        page = await call.store.order_page(
-            order,
-            selection,
-            expected=asked.expected,
-            dry_run=asked.dry_run,
-            cursor=decode_cursor(asked.cursor, "body"),
-            counted_at=asked.counted_at,
-        )
+    try:
+        with invalid_at("body", "cursor"):
+            page = await call.store.order_page(
+                order,
+                selection,
+                expected=asked.expected,
+                dry_run=asked.dry_run,
+                cursor=decode_cursor(asked.cursor, "body"),
+                counted_at=asked.counted_at,
+            )
+    except Unavailable as error:
+        if asked.dry_run and not isinstance(error, Busy | Unfit):
+            raise NotCounted(str(error)) from error
+        raise
     jobs = [_item(outcome) for outcome in page.outcomes]
     return json_response(
         {

@@ -136,6 +136,10 @@ class MayBeStored(Unavailable):
         self.resend = resend
 
 
+class NotCounted(Unavailable):
+    """A request that would only have counted jobs got no answer."""
+
+
 def internal_error() -> Problem:
     """Return the problem for an unexpected exception, without its text, which may be private."""
     return Problem("internal", "unexpected error in the server: its operator finds the place in its log")
@@ -176,7 +180,7 @@ def problem_of(error: JobsError, is_read: bool = False) -> Problem:
             "this server cannot use its Redis, or the data in it: the server's log has the reason",
         )
     if isinstance(error, Unavailable) and not isinstance(error, Unconfirmed | NotDurable):
-        if is_read:
+        if is_read or isinstance(error, NotCounted):
             return Problem("unavailable", "Redis does not answer: send the request again later")
         resend = error.resend if isinstance(error, MayBeStored) else "it is safe to send the request again"
         return Problem(

@@ -30,8 +30,8 @@ MUTANTS = (
     Mutant(
         "a page of an order does not record what came of it",
         "jobs/sublet/operations/orders/bulk.py",
-        "_words(so_far), course.order)",
-        'f"{len(jobs):,} found", course.order)',
+        "words = _words(so_far, asked, is_over=page.cursor is None)",
+        'words = f"{len(jobs):,} found"',
         "the audit does not say how many jobs were refused",
         "http/test_audit_http.py::test_the_audit_says_how_many_of_a_page_were_refused",
     ),

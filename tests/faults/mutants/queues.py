@@ -423,7 +423,7 @@ MUTANTS = (
     Mutant(
         "an order does not compare the number with the expected one",
         "jobs/sublet/operations/orders/bulk.py",
-        "course.found * 10 > expected * 11",
+        "found * 10 > expected * 11",
         "False",
         "an order for ten jobs ends ten thousand",
         "client/test_bulk_orders.py::test_an_order_that_finds_over_a_tenth_more_than_were_counted_is_refused[9-True]",

@@ -6,11 +6,13 @@ import { button, dialog, toast } from "./widgets.js";
 
 /** @typedef {{state?: string, queue?: string, task?: string, code?: string, message?: string}} JobFilter */
 
+/** Problems of jobs that another order, or a worker, has changed since they were listed. */
+const CHANGED = /:(changed|not-found|wrong-state)$/;
 const VERBS = {
-  retry: { verb: "retry", label: "Retry", done: "queued again", text: "Each gets all of its attempts again.", class: "primary" },
-  cancel: { verb: "cancel", label: "Cancel", done: "cancelled", text: "These jobs failed with this error and wait for another attempt. They will not run; you can retry them later.", class: "danger" },
-  erase: { verb: "erase", label: "Erase", done: "erased", text: "Payload, result, log and attempts are deleted for good.", class: "danger" },
-  purge: { verb: "cancel", label: "Purge", done: "cancelled", text: "Running and scheduled jobs stay, and those that are submitted from now on. You can retry the cancelled ones later.", class: "danger" },
+  retry: { verb: "retry", label: "Retry", done: "queued again", none: "No such job is dead any more.", text: "Each gets all of its attempts again.", class: "primary" },
+  cancel: { verb: "cancel", label: "Cancel", done: "cancelled", none: "No job with this error waits for another attempt.", text: "These jobs failed with this error and wait for another attempt. They will not run; you can retry them later.", class: "danger" },
+  erase: { verb: "erase", label: "Erase", done: "erased", none: "No such job is left.", text: "Payload, result, log and attempts are deleted for good.", class: "danger" },
+  purge: { verb: "cancel", label: "Purge", done: "cancelled", none: "No job waits in this queue any more.", text: "Running and scheduled jobs stay, and those that are submitted from now on. You can retry the cancelled ones later.", class: "danger" },
 };
 
 /**
@@ -19,9 +21,10 @@ const VERBS = {
  * @param {JobFilter} filter
  * @param {import("./dom.js").Child} about what the jobs have in common
  * @param {import("./main.js").Page} page
- * @param {() => Promise<number>} [counted] the number of these jobs, where one read gives it
+ * @param {{counted?: () => Promise<number>, read?: number}} [known] `counted`: the number of these jobs, where one read gives it; `read`: how many of them
+ *     the page has read, if there may be more
  */
-export async function orderAll(name, filter, about, page, counted) {
+export async function orderAll(name, filter, about, page, { counted, read } = {}) {
   const words = VERBS[name];
   await dialog(name === "purge" ? `Purge queue ${filter.queue}?` : `${words.label} these jobs?`, (close) => {
     const bar = h("progress", { value: 0, max: 1, "aria-label": `Jobs ${words.done}`, class: "full", hidden: true });
@@ -35,21 +38,27 @@ export async function orderAll(name, filter, about, page, counted) {
     };
     const leave = button("Keep as it is", () => (isRunning ? stop() : close(null)), { class: "quiet" });
     const begin = /** @type {HTMLButtonElement} */ (button(words.label, () => void run(), { class: words.class, disabled: true }));
-    const again = /** @type {HTMLButtonElement} */ (button("Count again", () => void measure().catch(failed), { hidden: true }));
+    const again = /** @type {HTMLButtonElement} */ (button("Count again", () => void begun(), { hidden: true }));
     const total = { found: 0, at: "", isExact: true };
     const send = (/** @type {Record<string, any>} */ more) => call("POST", `jobs/${words.verb}`, { body: { filter, ...more } });
     const outcome = { done: 0, cascaded: 0, changed: 0, refused: 0 };
     const title = (/** @type {string} */ text) => begin.closest("dialog")?.querySelector("h2")?.replaceChildren(text);
     const sum = () => outcome.done + outcome.cascaded + outcome.changed + outcome.refused;
-    /** @param {boolean} isOver whether all jobs that are left were found */
-    const show = (isOver) => {
+    /** @param {"runs" | "stopped" | "lost" | "done"} course lost: the last request may have done more */
+    const show = (course) => {
+      const isOver = course === "done";
       if (isOver && !total.isExact) total.found = sum(); // later jobs were counted, too
-      bar.setAttribute("max", String(total.found));
-      bar.setAttribute("value", String(sum()));
       const { done, cascaded, changed, refused } = outcome;
-      const gone = changed + (isOver ? Math.max(0, total.found - sum()) : 0);
-      const jobs = done < total.found ? `${count(done)} of ${plural(total.found, "job")}` : plural(done, "job");
-      status.textContent = [`${jobs} ${words.done}`, cascaded ? `${count(cascaded)} cancelled with the job that they wait for` : "", gone ? `${count(gone)} had changed meanwhile` : "", refused ? `${count(refused)} refused` : ""].filter(Boolean).join(", ") + ".";
+      const most = Math.max(total.found, sum());
+      const rest = most - sum();
+      const gone = changed + (isOver ? rest : 0);
+      bar.setAttribute("max", String(most || 1));
+      bar.setAttribute("value", String(isOver ? most || 1 : sum()));
+      bar.className = `full ${course}`;
+      const jobs = done < most ? `${count(done)} of ${plural(most, "job")}` : plural(done, "job");
+      const others = [cascaded ? `${count(cascaded)} cancelled with the job that they wait for` : "", gone ? `${count(gone)} ${gone === 1 ? "was" : "were"} changed by others` : "", refused ? `${count(refused)} refused` : "", course === "stopped" && rest ? `${count(rest)} left as ${rest === 1 ? "it is" : "they are"}` : course === "lost" ? "perhaps more by the last request" : ""];
+      const state = { runs: "", stopped: "Stopped: ", lost: "Stopped: ", done: "Done: " }[course];
+      status.textContent = `${state}${[`${jobs} ${words.done}`, ...others].filter(Boolean).join(", ")}.`;
     };
     /** Show why nothing goes on, and offer to count again. @param {unknown} error */
     const failed = (error) => {
@@ -62,6 +71,7 @@ export async function orderAll(name, filter, about, page, counted) {
     };
     const measure = async () => {
       problem.hidden = again.hidden = begin.disabled = true;
+      status.textContent = "Counting…";
       let answer = await send({ dry_run: true });
       total.at = answer.counted_at;
       total.found = answer.found;
@@ -75,7 +85,7 @@ export async function orderAll(name, filter, about, page, counted) {
         answer = await send({ dry_run: true, cursor: answer.cursor });
         total.found += answer.found;
       }
-      status.textContent = total.found ? `${plural(total.found, "job")} found.` : "No job is left to order.";
+      status.textContent = total.found ? `${plural(total.found, "job")} found${read && total.found > read ? `: more than the ${count(read)} that the page has read` : ""}.` : words.none;
       begin.textContent = `${words.label} ${count(total.found)}`;
       begin.hidden = !total.found;
       begin.disabled = false;
@@ -93,24 +103,34 @@ export async function orderAll(name, filter, about, page, counted) {
       try {
         do {
           const answer = await send({ cursor, expected: total.found, counted_at: total.at });
-          for (const { status: code, state, type = "" } of answer.jobs) outcome[state === "cascaded" ? "cascaded" : code < 300 ? "done" : type.endsWith(":changed") ? "changed" : "refused"] += 1;
+          for (const { status: code, state, type = "" } of answer.jobs) outcome[state === "cascaded" ? "cascaded" : code < 300 ? "done" : CHANGED.test(type) ? "changed" : "refused"] += 1;
           cursor = answer.cursor;
-          show(!cursor);
+          show(cursor ? "runs" : "done");
         } while (cursor && begin.isConnected && !isStopped);
+        if (cursor) show("stopped");
         title(`${words.label}: ${cursor ? "stopped" : "done"}`);
       } catch (error) {
         failed(error);
+        show(error instanceof ApiError && [0, 503].includes(error.status) ? "lost" : "stopped");
         title(`${words.label}: ${sum() ? "stopped" : "nothing was done"}`);
         again.hidden = sum() > 0; // an order is given once
         bar.hidden = sum() === 0;
       }
       isRunning = false;
-      if (!begin.isConnected) toast(`${words.label}: ${[sum() ? status.textContent : "", problem.textContent].filter(Boolean).join(" ")}`, problem.hidden ? "good" : "bad"); // closed by Escape
+      if (!begin.isConnected) toast(`${words.label}. ${[sum() ? status.textContent : "", problem.textContent].filter(Boolean).join(" ")}`, problem.hidden ? "good" : "bad"); // closed by Escape
       leave.textContent = "Close";
       (again.hidden ? leave : again).focus();
       page.reload(true);
     };
-    void measure().catch(failed);
+    const begun = async () => {
+      try {
+        await measure();
+      } catch (error) {
+        status.textContent = "The jobs were not counted.";
+        failed(error);
+      }
+    };
+    void begun();
     return [h("p", null, about), h("p", { class: "faint" }, words.text), bar, status, problem, h("div", { class: "row end" }, leave, again, begin)];
   });
 }

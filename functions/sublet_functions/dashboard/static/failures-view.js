@@ -16,6 +16,30 @@ const READ = 1000;
 const REST = 10;
 const SLOW = 20;
 const SOONEST = 5;
+/** Waiting jobs that are read: of more, it is not known which errors they have. */
+const WAITING = 200;
+
+/**
+ * The causes of these jobs, and of the jobs that wait for another attempt.
+ * @typedef {object} Found
+ * @property {Group[]} groups
+ * @property {boolean} isWhole whether all dead jobs were read
+ * @property {Map<string, number> | null} waiting how many jobs wait, by the key of their group; null: not known
+ */
+
+/** @param {Job} job */
+const keyOf = (job) => JSON.stringify([job.queue, job.task, job.last_error?.code ?? "unknown", fingerprint(job.last_error?.message ?? "")]);
+
+/** @param {string} queue */
+async function readWaiting(queue) {
+  if (!can("POST", "/jobs/cancel")) return null;
+  const answer = await call("GET", "jobs", { query: { state: ["scheduled", "queued"], queue, limit: WAITING } }).catch(() => null);
+  if (!answer || answer.cursor) return null;
+  /** @type {Map<string, number>} */
+  const found = new Map();
+  for (const job of answer.jobs) if (job.last_error) found.set(keyOf(job), (found.get(keyOf(job)) ?? 0) + 1);
+  return found;
+}
 
 /**
  * @param {Job[]} jobs
@@ -26,7 +50,7 @@ export function grouped(jobs) {
   const groups = new Map();
   for (const job of jobs) {
     const { code, message } = job.last_error ?? { code: "unknown", message: "" };
-    const key = JSON.stringify([job.queue, job.task, code, fingerprint(message)]);
+    const key = keyOf(job);
     const at = job.finished_at ?? job.submitted_at;
     const group = groups.get(key);
     if (!group) groups.set(key, { key, queue: job.queue, task: job.task, code, message, jobs: [job], first: at, last: at });
@@ -56,6 +80,8 @@ export function open(place, page) {
   let rest = REST;
   /** @type {number | null} */
   let total = null;
+  /** @type {Map<string, number> | null} */
+  let waiting = null;
   const queue = place.query.get("queue") ?? "";
 
   async function load() {
@@ -68,6 +94,7 @@ export function open(place, page) {
         found.push(...answer.jobs);
         cursor = answer.cursor ?? "";
       } while (cursor && found.length < most);
+      if (found.length) waiting = await readWaiting(queue);
     } finally {
       isReading = false;
     }
@@ -76,6 +103,7 @@ export function open(place, page) {
     rest = found.length > PAGE ? SOONEST + period - (soonest % period) : REST;
     isWhole = !cursor;
     if (!isWhole) total = (await call("GET", "stats").catch(() => null))?.dead ?? null;
+    isWhole ||= !queue && total === found.length; // the last page has no more jobs
   }
 
   const render = () => {
@@ -90,22 +118,22 @@ export function open(place, page) {
     return [
       h("h1", { id: "title" }, "Failures"),
       jobs.length ? h("p", { class: "row subtitle" }, read, isWhole ? null : button(isReading ? "Reading…" : "Read more", () => void more(), { class: "small", disabled: isReading }), queue && h("a", { href: link("failures") }, "all queues")) : null,
-      groups.length ? h("div", { class: "panel" }, list(groups, page)) : empty("No dead jobs.", "A job is dead when its attempts are used up, or its task says that another is useless."),
+      groups.length ? h("div", { class: "panel" }, list({ groups, isWhole, waiting }, page)) : empty("No dead jobs.", "A job is dead when its attempts are used up, or its task says that another is useless."),
     ];
   };
   return { title: "Failures", load, render, touched: (events) => events.some(({ state, code }) => state === "dead" || code === "retry"), every: 30, get rest() { return rest; } };
 }
 
 /**
- * @param {Group[]} groups
+ * @param {Found} found
  * @param {import("./main.js").Page} page
  */
-function list(groups, page) {
-  const rows = groups.map((group) => {
+function list(found, page) {
+  const rows = found.groups.map((group) => {
     const sample = group.jobs[0];
     return h("tr", { key: group.key },
-      h("td", { class: "number big" }, count(group.jobs.length)),
-      h("th", { scope: "row", class: "error" }, h("a", { class: "open", href: link("jobs", sample.id), title: "The latest of these jobs" }, h("code", { class: "code" }, group.code), " ", h("span", { class: "clamp" }, group.message || "no message")), h("div", { class: "row orders" }, orders(group, page))),
+      h("td", { class: "number big", title: found.isWhole ? null : "There may be more: not all dead jobs are read." }, count(group.jobs.length), found.isWhole ? "" : "+"),
+      h("th", { scope: "row", class: "error" }, h("a", { class: "open", href: link("jobs", sample.id), title: "The latest of these jobs" }, h("code", { class: "code" }, group.code), " ", h("span", { class: "clamp" }, group.message || "no message")), h("div", { class: "row orders" }, orders(group, found, page))),
       h("td", { class: "wrap" }, h("a", { href: link("jobs", "", { state: "dead", task: group.task, queue: group.queue, code: group.code }) }, group.task), h("small", { class: "block" }, queueLink(group.queue))),
       h("td", { class: "when" }, moment(group.first)), h("td", { class: "when" }, moment(group.last)));
   });
@@ -114,13 +142,18 @@ function list(groups, page) {
 
 /**
  * @param {Group} group
+ * @param {Found} found
  * @param {import("./main.js").Page} page
  */
-function orders(group, page) {
+function orders(group, { isWhole, waiting }, page) {
   const { queue, task, code, message } = group;
   const filter = { queue, task, code, message };
   const about = [h("a", { href: link("jobs", "", { state: "dead", task, queue }) }, task), " in ", h("b", null, queue), " ", badge("dead", code), message ? h("span", { class: "clamp", title: message }, message) : null, message ? h("small", { class: "faint" }, "Numbers, identifiers and quoted text in it may differ.") : null];
-  const n = count(group.jobs.length);
-  const one = (/** @type {"retry" | "cancel" | "erase"} */ verb, /** @type {string} */ label) => (can("POST", `/jobs/${verb}`) ? button(label, () => void orderAll(verb, verb === "cancel" ? filter : { ...filter, state: "dead" }, about, page), { class: verb === "retry" ? "" : "quiet" }) : null);
-  return [one("retry", `Retry ${n}`), one("erase", `Erase ${n}`), one("cancel", "Cancel waiting")];
+  const dead = isWhole ? count(group.jobs.length) : "all";
+  const waits = waiting?.get(group.key) ?? 0;
+  const one = (/** @type {"retry" | "cancel" | "erase"} */ verb, /** @type {string} */ label) => {
+    const order = () => void (verb === "cancel" ? orderAll(verb, filter, about, page) : orderAll(verb, { ...filter, state: "dead" }, about, page, { read: group.jobs.length }));
+    return can("POST", `/jobs/${verb}`) ? button(label, order, { class: verb === "retry" ? "" : "quiet" }) : null;
+  };
+  return [one("retry", `Retry ${dead}`), one("erase", `Erase ${dead}`), waiting && !waits ? null : one("cancel", waiting ? `Cancel ${count(waits)} waiting` : "Cancel waiting")];
 }

@@ -109,7 +109,7 @@ function purge(name, page) {
     changed(); // no answer from before
     return (await call("GET", `queues/${enc(name)}`)).queued;
   };
-  return orderAll("purge", { queue: name, state: "queued" }, ["The jobs that wait in queue ", h("b", null, name), " will not run."], page, waiting);
+  return orderAll("purge", { queue: name, state: "queued" }, ["The jobs that wait in queue ", h("b", null, name), " will not run."], page, { counted: waiting });
 }
 
 /**

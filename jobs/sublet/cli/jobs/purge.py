@@ -46,8 +46,7 @@ def purge(args: Namespace) -> int:
         with ProgressBar() as bar, acting_for(""):  # one entry, not one for each job
             outcomes = asyncio.run(_purge(Client(settings), found, scheduled, counted_at, bar))
         with client_of(settings) as client:
-            words = f"cancelled {outcomes.count(CANCELLED):,} of {waiting:,}"
-            client.store.follow_existing(record(*entry, words, order))
+            client.store.follow_existing(record(*entry, _words(outcomes, waiting), order))
     cancelled, taken = outcomes.count(CANCELLED), outcomes.count(TAKEN)
     if args.json:
         document({"queue": args.queue, "waiting": waiting, "cancelled": cancelled, "taken": taken})
@@ -58,6 +57,14 @@ def purge(args: Namespace) -> int:
         states = "running" if args.scheduled else "scheduled (--scheduled cancels them too) or running"
         note(f"{left:,} stay, which are {states}")
     return 0
+
+
+def _words(outcomes: Sequence[str], waiting: int) -> str:
+    cancelled, refused = outcomes.count(CANCELLED), outcomes.count(REFUSED)
+    others = {"skipped": waiting - cancelled - refused, "refused": refused}
+    return "; ".join(
+        [f"cancelled {cancelled:,} of {waiting:,}", *(f"{word} {n:,}" for word, n in others.items() if n > 0)]
+    )
 
 
 def _find(client: SyncClient, name: str) -> Queue:

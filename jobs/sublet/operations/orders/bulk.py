@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sublet.errors import Changed, Invalid, Refused, WrongState
+from sublet.errors import Changed, Invalid, NotFound, Refused, WrongState
 from sublet.model import JobSummary, Page, State
 from sublet.operations import job_list
 from sublet.protocol import audit_log, keys, reads, server_info, verbs
@@ -21,6 +21,8 @@ from sublet.workflows import members, storing
 PAGE = 200
 """Most jobs that one page changes."""
 LOOKS = 5
+SKIPPED = "skipped"
+"""Outcome in the audit: the job had changed, or gone, since the count or the list."""
 STATES = {
     "retry": (State.DEAD, State.CANCELLED),
     "cancel": (State.SCHEDULED, State.QUEUED, State.RUNNING),
@@ -169,27 +171,34 @@ def order_page(
     jobs = [job for job in page.jobs if wanted.takes(job, began)]
     jobs = (yield from _causes(sections[0][0], jobs)) if name == "retry" and wanted.workflow else jobs
     course = course._replace(found=course.found + len(jobs), place=page.cursor)
-    if expected is not None and course.found * 10 > expected * 11:
-        before = course.found - len(jobs)
-        raise Changed(
-            f"{course.found:,} jobs were found, and {expected:,} expected: "
-            f"{f'stopped after {before:,}' if before else 'nothing was done'}: count them again"
-        )
+    _stop_at_more(course.found, course.found - len(jobs), expected)
     if order is None:
         return OrderPage(len(jobs), began, cursor=course.cursor())
     entry = (sections[0][0], name, wanted.words(), wanted.queue or "")
-    so_far = yield from _recorded(entry[0], course.order if jobs and cursor else "")
+    so_far = yield from _recorded(entry[0], course.order if cursor else "")
+    is_lost = course.found > len(jobs) and not so_far  # the audit has no longer the entry of earlier pages
+    asked = len(jobs) if is_lost else max(expected or 0, course.found)
     if jobs:
-        words = f"{_words(so_far)}; {len(jobs):,} more found" if so_far else f"{len(jobs):,} found"
+        words = f"{_words(so_far, asked)}; {len(jobs):,} more found" if so_far else _found(len(jobs), asked)
         yield from audit_log.record(*entry, words, course.order)
     give = partial(_insist, order, sections[0][0]) if wanted.workflow else order
-    outcomes, moved, references = yield from _give(give, jobs, course.order)
-    if jobs:
-        so_far.update("refused" if one.refusal else one.answer for one in outcomes)
-        so_far["of"] += len(outcomes)
-        yield from audit_log.record(*entry, _words(so_far), course.order)
+    outcomes, references = yield from _give(give, jobs, course.order)
+    words_of = [_outcome(name, one) for one in outcomes]
+    moved = [job for job, word in zip(jobs, words_of, strict=True) if word not in ("requested", "refused")]
+    so_far.update(words_of)
+    if asked or (wanted.workflow and cursor is None):
+        words = _words(so_far, asked, is_over=page.cursor is None)
+        yield from audit_log.record(*entry, words, course.order)
     place = page.cursor and _closed_up(page.cursor, moved)
     return OrderPage(len(jobs), began, outcomes, course._replace(place=place).cursor(), references)
+
+
+def _stop_at_more(found: int, before: int, expected: int | None) -> None:
+    if expected is not None and found * 10 > expected * 11:
+        raise Changed(
+            f"{found:,} jobs were found, and {expected:,} expected: "
+            f"{f'stopped after {before:,}' if before else 'nothing was done'}: count them again"
+        )
 
 
 def _enter(base: str, workflow_id: str, name: str) -> Plan[None]:
@@ -225,9 +234,9 @@ def _insist(order: Order, base: str, job: JobSummary, order_id: str) -> Plan[tup
 
 def _give(
     order: Order, jobs: Sequence[JobSummary], order_id: str
-) -> Plan[tuple[list[OrderOutcome], list[JobSummary], dict[str, tuple[bytes, ...]]]]:
-    """Returns the outcomes, the jobs that left their state, and references of erased ones."""
-    outcomes, moved, references = list[OrderOutcome](), list[JobSummary](), dict[str, tuple[bytes, ...]]()
+) -> Plan[tuple[list[OrderOutcome], dict[str, tuple[bytes, ...]]]]:
+    """Returns the outcomes, and references of erased jobs."""
+    outcomes, references = list[OrderOutcome](), dict[str, tuple[bytes, ...]]()
     for job in jobs:
         try:
             answer, left = yield from order(job, order_id)
@@ -235,24 +244,34 @@ def _give(
             outcomes.append(OrderOutcome(job.id, job.revision, "", error))
             continue
         outcomes.append(OrderOutcome(job.id, job.revision, answer))
-        moved += [job] if answer != "requested" else []
         references |= {job.id: left} if left else {}
-    return outcomes, moved, references
+    return outcomes, references
 
 
-def _words(counts: Counter[str]) -> str:
-    """Return an outcome for the audit: `cancelled 2 of 3; refused 1`."""
-    answers = [f"{answer} {n:,}" for answer, n in sorted(counts.items()) if answer not in ("of", "refused")]
-    refused = counts["refused"]
-    return f"{', '.join(answers) or 'done 0'} of {counts['of']:,}" + (
-        f"; refused {refused:,}" if refused else ""
-    )
+def _outcome(order: str, one: OrderOutcome) -> str:
+    gone = (Changed, NotFound, WrongState) if order in ("retry", "cancel") else (Changed, NotFound)
+    return one.answer if one.refusal is None else SKIPPED if isinstance(one.refusal, gone) else "refused"
+
+
+def _found(found: int, asked: int) -> str:
+    return f"{found:,} found" if found == asked else f"{found:,} of {asked:,} found"
+
+
+def _words(counts: Counter[str], asked: int, *, is_over: bool = False) -> str:
+    """Return an outcome for the audit: `cancelled 2 of 4; skipped 1; refused 1`."""
+    answers = [
+        f"{answer} {n:,}" for answer, n in sorted(counts.items()) if answer not in (SKIPPED, "refused")
+    ]
+    skipped = max(counts[SKIPPED], asked - counts.total() + counts[SKIPPED] if is_over else 0)
+    words = [f"{', '.join(answers) or 'done 0'} of {asked:,}"]
+    words += [f"{name} {n:,}" for name, n in ((SKIPPED, skipped), ("refused", counts["refused"])) if n]
+    return "; ".join(words if is_over else [*words, "not finished"])
 
 
 def _recorded(base: str, order: str) -> Plan[Counter[str]]:
     """Return the counts in the audit's entry of earlier pages."""
     words: str = (yield audit_log.outcome(base, order)) if order and person() else ""
-    numbers = {word: int(number.replace(",", "")) for word, number in _COUNTS.findall(words)}
+    numbers = {word: int(number.replace(",", "")) for word, number in _COUNTS.findall(words) if word != "of"}
     return Counter({word: number for word, number in numbers.items() if number})
 
 
