@@ -368,3 +368,24 @@ async def test_closing_ends_all_waits(store):
     subscriber.close()
     assert await asyncio.gather(*waiting) == [True] * 3
     assert await subscriber.wait(subscriber.version, SECONDS)
+
+
+async def test_a_subscriber_is_woken_when_reads_fail_and_when_they_succeed_again(store, monkeypatch):
+    monkeypatch.setattr(events, "REST", 0.01)
+    subscriber, is_broken = store.event_stream(), True
+    real = events._send
+
+    def send(line, *commands):
+        if not is_broken:
+            return real(line, *commands)
+        failed = asyncio.get_running_loop().create_future()
+        failed.set_result(ConnectionError("gone"))
+        return [failed for _ in commands]
+
+    monkeypatch.setattr(events, "_send", send)
+    assert await subscriber.wait(subscriber.version, SECONDS, failing=False)
+    assert subscriber.is_failing
+    assert not await subscriber.wait(subscriber.version, 0.05, failing=True)
+    is_broken = False
+    assert await subscriber.wait(subscriber.version, SECONDS, failing=True)
+    await until(lambda: not subscriber.is_failing)

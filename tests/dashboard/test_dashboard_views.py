@@ -126,7 +126,7 @@ def test_a_server_without_workers_is_not_alarmed_until_a_job_waits(visit, settin
         stock.submit("t", "later", delay=3600)
         page = visit(server.url)
         line = page.locator(".health li", has_text="Workers")
-        line.get_by_text("none in the last minute").wait_for()
+        line.get_by_text("none heard from in the last minute").wait_for()
         assert line.locator(".badge").count() == 0
         stock.submit("t", "now")
         line.locator(".badge.warning").wait_for()
@@ -178,7 +178,7 @@ def test_a_group_is_erased_and_its_waiting_jobs_are_cancelled(visit, site):
     waits = stock.settle(lease, "fail", code="Boom", message="words 7")
     page = visit(site.url, "/failures?queue=erased")
     row = page.locator("[aria-label=Failures] tbody tr").first
-    row.get_by_role("button", name="Cancel waiting").click()
+    row.get_by_role("button", name="Cancel 1 waiting").click()
     box = page.get_by_role("dialog")
     box.get_by_role("button", name="Cancel 1").click()
     box.get_by_text("1 job cancelled.").wait_for()

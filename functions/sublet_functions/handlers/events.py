@@ -29,6 +29,8 @@ STREAM_SECONDS = 300.0
 """After so many seconds a stream ends; the client connects again and continues."""
 KEEP_ALIVE = 10.0
 """After so many seconds without an event, a stream sends its position."""
+OUTAGE = b": Redis does not answer\n\n"
+"""A comment, for clients that say whether they are up to date: its position tells that the stream goes on."""
 RETRY_MS = 2000
 RETRY_SECONDS = 1.0
 READS_MAX = 1000
@@ -141,7 +143,7 @@ async def _stream(
 ) -> AsyncIterator[bytes]:
     until = time.monotonic() + seconds
     yield f"retry: {RETRY_MS}\nid: {cursor_text(page.begin)}\n\n".encode()
-    sent_at, is_new = time.monotonic(), True
+    sent_at, is_new, is_out, was_out = time.monotonic(), True, False, False
     while True:
         data = b""
         if is_new:
@@ -150,20 +152,24 @@ async def _stream(
                 await asyncio.sleep(0)
         now = time.monotonic()
         over = event_stream.closed or now >= until
-        if data or over or now - sent_at >= KEEP_ALIVE:
+        if data or over or is_out is not was_out or now - sent_at >= KEEP_ALIVE:
             # filters may leave no data: send the progress
-            yield data or f":\nid: {cursor_text(page.cursor)}\n\n".encode()
+            position = f":\nid: {cursor_text(page.cursor)}\n\n".encode()
+            yield data or (OUTAGE if is_out else position)
             sent_at = time.monotonic()
         if over:
             return
-        if not (is_new and page.more):
-            left = max(0.0, min(sent_at + KEEP_ALIVE, until) - time.monotonic())
-            await event_stream.wait(page.version, left, spacing)
-        try:
-            page, is_new = await _read(event_stream, page.cursor, STREAM_PAGE, call), True
-        except Unavailable:  # after a 503 a browser does not reconnect
-            is_new = False
-            await event_stream.wait(event_stream.version, RETRY_SECONDS)
+        was_out = is_out
+        if is_out or not (is_new and page.more):
+            left = RETRY_SECONDS if is_out else max(0.0, min(sent_at + KEEP_ALIVE, until) - time.monotonic())
+            version = event_stream.version if is_out else page.version
+            await event_stream.wait(version, left, spacing, failing=is_out)
+        is_new, is_out = False, event_stream.is_failing
+        if not is_out:
+            try:
+                page, is_new = await _read(event_stream, page.cursor, STREAM_PAGE, call), True
+            except Unavailable:  # after a 503 a browser does not reconnect
+                is_out = True
 
 
 def _encode_page(page: EventPage, query: EventsQuery) -> bytes:

@@ -105,6 +105,9 @@ class EventStream:
         self.version = 0
         self._waiting: dict[asyncio.Future[None], float] = {}
         """Subscribers, each with the seconds between two reads that it accepts."""
+        self._alerted: dict[asyncio.Future[None], bool] = {}
+        """Subscribers to wake when `is_failing` is no longer this."""
+        self._failing: set[str] = set()
         self._arrival = asyncio.Event()
         self._reads: dict[tuple[Cursor, int, int], asyncio.Future[EventPage]] = {}
         self._kept: dict[tuple[Cursor, int], EventPage] = {}
@@ -112,6 +115,11 @@ class EventStream:
         """Semaphore to acquire for rendering a page."""
         self.subscribers: WeakSet[Any] = WeakSet()
         self.closed = False
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last two blocking reads of a partition's stream, or more, have failed."""
+        return bool(self._failing)
 
     def cursor(self, text: str) -> Cursor:
         """Parse the text of a cursor; `0` is before the oldest event. Raises Invalid."""
@@ -178,14 +186,20 @@ class EventStream:
             return Entries(None, found.entries, True)
         return found
 
-    async def wait(self, version: int, seconds: float, spacing: float = SPACING) -> bool:
+    async def wait(
+        self, version: int, seconds: float, spacing: float = SPACING, *, failing: bool | None = None
+    ) -> bool:
         """Wait up to `seconds` for events newer than `version`, that of the last page. True: read again, or the
-        stream is closed. `spacing`: one blocking read in so many seconds suffices.
+        stream is closed. `spacing`: one blocking read in so many seconds suffices. `failing`: wait only while
+        `is_failing` has this value.
         """
         if self.version != version or self.closed:
             return True
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[woken] = spacing
+        if failing is not None:
+            self._alerted[woken] = failing
+            self._alert()
         self._arrival.set()
         for i, line in enumerate(self._lines):
             if (following := self._following[i]) is None or following.done():
@@ -202,8 +216,13 @@ class EventStream:
             return True
         finally:
             del self._waiting[woken]
+            self._alerted.pop(woken, None)
+
+    def _alert(self) -> None:
+        _finish(woken for woken, known in self._alerted.items() if known is not self.is_failing)
 
     async def _follow(self, line: Any, streams: Sequence[str]) -> None:
+        failures = 0
         while self._waiting:
             looks = [("XREVRANGE", key, "+", "-", "COUNT", 1) for key in streams]
             newest = await asyncio.gather(*_send(line, *looks))
@@ -215,8 +234,13 @@ class EventStream:
                         for key, reply in zip(streams, newest, strict=True)
                     }
                 )
-                failed = not await self._block(line, streams)
+                if not failures:  # else it is told at once that reads succeed again
+                    failed = not await self._block(line, streams)
+            failures = failures + 1 if failed else 0
+            (self._failing.add if failures > 1 else self._failing.discard)(streams[0])
+            self._alert()
             await (asyncio.sleep(REST) if failed else self._rest())
+        self._failing.discard(streams[0])
 
     async def _rest(self) -> None:
         now = asyncio.get_running_loop().time
@@ -242,9 +266,7 @@ class EventStream:
             self._wake()
 
     def _wake(self) -> None:
-        for woken in self._waiting:
-            if not woken.done():
-                woken.set_result(None)
+        _finish(self._waiting)
 
     def close(self) -> None:
         """Make all calls of `wait` return True, later ones at once."""
@@ -262,6 +284,12 @@ class EventStream:
         await asyncio.gather(*(line.aclose(at_once=True) for line in self._lines))
         if self._client:
             await self._client.aclose()
+
+
+def _finish(waiting: "Iterable[asyncio.Future[None]]") -> None:
+    for woken in waiting:
+        if not woken.done():
+            woken.set_result(None)
 
 
 def cursor_text(cursor: Iterable[EntryId | None]) -> str:

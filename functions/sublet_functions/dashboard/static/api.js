@@ -154,15 +154,22 @@ export async function call(method, path, how = {}) {
 
 /** @type {Promise<void> | null} */
 let described = null;
+/** @type {Promise<any> | null} */
+let asked = null;
 /** @type {any} */
 let description = null;
 
 /** Roles of the token; null where the server does not tell. @type {string[] | null} */
 let roles = [];
+let name = "";
 let isShownPayloads = true;
 let isWithinQueues = false;
 /** Whether `roles` are those of the token. */
 let isDescribed = false;
+/** Routes that a token for some queues may not use, whatever its roles. */
+const WHOLE = new Set(["/history", "/metrics", "/server"]);
+/** Roles that may read every view but the audit. */
+const READERS = ["admin", "read"];
 
 /** Whether the token is limited to some queues: what belongs to none of them is hidden from it. */
 export const isLimited = () => isWithinQueues;
@@ -170,20 +177,31 @@ export const isLimited = () => isWithinQueues;
 /** Whether the token sees payloads, results and checkpoints: they are null for others. */
 export const seesPayloads = () => isShownPayloads;
 
-async function readDescription() {
-  const found = description ?? (await call("GET", "openapi.json").catch(() => null));
-  const isTold = Boolean(found?.paths?.["/whoami"]);
-  const identity = isTold ? await call("GET", "whoami").catch(() => null) : null;
+async function readIdentity() {
+  const identity = await call("GET", "whoami").catch(() => null);
   roles = identity?.roles ?? null;
+  name = identity?.name ?? "";
   isShownPayloads = identity?.payloads ?? true;
   isWithinQueues = Boolean(identity?.queues);
-  description = found;
-  isDescribed = Boolean(found);
-  if (!found) described = null;
 }
 
-/** Read the API's description, and the token's roles where the server tells them, once: views offer only what may work. */
+async function readDescription() {
+  asked = readIdentity();
+  description ??= await call("GET", "openapi.json").catch(() => null);
+  await asked;
+  isDescribed = Boolean(description);
+  if (!description) described = null;
+}
+
+/** Read the API's description, and the token's roles, once: views offer only what may work. */
 export const whenDescribed = () => (described ??= readDescription());
+
+/** Read what is needed to make no request that the token may not make. */
+export async function whenIdentified() {
+  void whenDescribed();
+  await asked;
+  if (roles && !roles.some((role) => READERS.includes(role))) await whenDescribed();
+}
 
 /** Read them again, for another token: until then it may do nothing. */
 export function describe() {
@@ -193,8 +211,21 @@ export function describe() {
   return whenDescribed();
 }
 
+/**
+ * Refuse a read that the token may certainly not make, in the server's words. Throws ApiError.
+ * @param {string} path as in the description
+ */
+export function check(path) {
+  if (!lacks("GET", path)) return;
+  const needed = description?.paths?.[path]?.get?.security?.flatMap((/** @type {{bearer: string[]}} */ one) => one.bearer) ?? [];
+  throw new ApiError(403, "forbidden", `the token of ${name} does not allow this request: use one with role ${needed.toSorted().join(" or ")}`);
+}
+
 /** @param {{bearer: string[]}[]} allowed */
 const isAllowed = (allowed) => !roles || !allowed.length || allowed.some(({ bearer }) => bearer.some((role) => roles?.includes(role)));
+
+/** @param {string} path */
+const isOutside = (path) => isWithinQueues && WHOLE.has(path);
 
 /**
  * Whether this server has a route that the token may use; false until its description is read.
@@ -203,7 +234,7 @@ const isAllowed = (allowed) => !roles || !allowed.length || allowed.some(({ bear
  */
 export function can(method, path) {
   const operation = description?.paths?.[path]?.[method.toLowerCase()];
-  return Boolean(operation) && isAllowed(operation.security ?? []);
+  return Boolean(operation) && isAllowed(operation.security ?? []) && !isOutside(path);
 }
 
 /**
@@ -211,7 +242,7 @@ export function can(method, path) {
  * @param {string} method
  * @param {string} path
  */
-export const lacks = (method, path) => isDescribed && !can(method, path);
+export const lacks = (method, path) => isOutside(path) || (isDescribed && !can(method, path));
 
 /**
  * Names of the query parameters of a route.

@@ -1,5 +1,5 @@
 /** Reads the history, and draws its charts. */
-import { ApiError, call } from "./api.js";
+import { ApiError, call, lacks } from "./api.js";
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import { link } from "./router.js";
@@ -31,8 +31,8 @@ export function parse(body) {
  * @param {string} span
  * @returns {Promise<History | null | undefined>} null where the server or the token gives none; undefined after a failure
  */
-export const readHistory = (span) =>
-  call("GET", "history", { query: { span } }).then(parse, (error) => (error instanceof ApiError && [403, 404].includes(error.status) ? null : undefined));
+export const readHistory = async (span) =>
+  lacks("GET", "/history") ? null : call("GET", "history", { query: { span } }).then(parse, (error) => (error instanceof ApiError && [403, 404].includes(error.status) ? null : undefined));
 
 /** Minutes after which a sample is too old for a present rate. */
 const RECENT = 5;

@@ -13,6 +13,10 @@ export const STATES = ["scheduled", "queued", "running", "completed", "dead", "c
 const LIMIT = 50;
 /** Pages read at most for one page of rows: the server may answer with short ones. */
 const PAGES = 5;
+/** What the moment of a job is, by state; of others when they ended. */
+const WHEN = { scheduled: "Due", queued: "Waiting since", running: "Lease left" };
+/** The same beside one job of a list of several states. */
+const MOMENTS = { scheduled: "due", queued: "queued", running: "lease left" };
 /** Milliseconds between two readings of the counts. */
 const REST = 5000;
 /** Seconds between two reads of a list that takes several pages. */
@@ -197,10 +201,10 @@ function nothing(query, cursor) {
 function rows(jobs, query, seen) {
   const states = query.getAll("state");
   const state = states.length > 1 ? "" : (states[0] ?? "");
-  const when = { scheduled: "Due", queued: "Waiting since", running: "Lease" }[state] ?? (state ? "Ended" : "When");
+  const when = state ? WHEN[/** @type {keyof WHEN} */ (state)] ?? "Ended" : "When";
   const hasWorkers = query.has("worker") || state === "running";
   const columns = ["Job", "Queue", "State", { label: "Tries", class: "number" }, when, ...(hasWorkers ? ["Worker"] : []), ["queued", "scheduled"].includes(state) ? "Waits for, or last error" : state ? "Last error or progress" : "Waits for, error or progress"];
-  return table("Jobs", columns, jobs.map((job) => row(job, query, seen, hasWorkers)), { id: "jobs" });
+  return table("Jobs", columns, jobs.map((job) => row(job, query, seen, hasWorkers, !state)), { id: "jobs" });
 }
 
 /**
@@ -208,15 +212,16 @@ function rows(jobs, query, seen) {
  * @param {URLSearchParams} query
  * @param {number} seen
  * @param {boolean} hasWorkers
+ * @param {boolean} mixed whether the list has jobs of several states
  */
-function row(job, query, seen, hasWorkers) {
+function row(job, query, seen, hasWorkers, mixed) {
   const state = job.left ? null : job.state;
   return h("tr", { key: job.id, class: job.left ? "left" : null },
     h("th", { scope: "row" }, h("a", { class: "open clamp", href: link("jobs", job.id), title: job.task }, job.task), h("span", { class: "tags" }, h("code", { class: "id" }, job.id), groupLink(job.queue, job.group), tagLinks(job.tags))),
     h("td", null, queueLink(job.queue)),
     h("td", null, state ? badge(state) : h("span", { class: "badge" }, "moved on"), job.cancel_requested_at && state === "running" ? h("small", { class: "faint" }, "cancel asked") : null),
     h("td", { class: "number" }, job.attempt ? `${job.max_attempts - job.tries_left} of ${job.max_attempts}` : h("span", { class: "faint" }, `– of ${job.max_attempts}`)),
-    h("td", { class: "when" }, whenOf(job, seen), job.worker && !hasWorkers ? h("small", { class: "cut", title: job.worker }, h("a", { href: moved(query, { worker: job.worker }) }, job.worker)) : null),
+    h("td", { class: "when" }, whenOf(job, seen), mixed ? h("small", { class: "faint block" }, MOMENTS[/** @type {keyof MOMENTS} */ (job.state)] ?? "ended") : null, job.worker && !hasWorkers ? h("small", { class: "cut", title: job.worker }, h("a", { href: moved(query, { worker: job.worker }) }, job.worker)) : null),
     hasWorkers ? workerOf(job, query) : null,
     h("td", { class: "cut wide" }, noteOf(job, query)));
 }

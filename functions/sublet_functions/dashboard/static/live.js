@@ -10,6 +10,8 @@ const RETRY_MOST = 8000;
 const POLL = 5000;
 /** Milliseconds without a byte after which a request is given up, for the server may be frozen: two of its keep-alives. */
 const SILENCE = 20_000;
+/** The comment by which a stream says that Redis does not answer. */
+const OUTAGE = ": Redis does not answer";
 /** A stream that ends sooner was not a stream: the platform sends whole responses only. */
 const SHORTEST = 3000;
 /** Milliseconds after which a stream that was refused is tried again: the server may only have been busy. */
@@ -45,6 +47,8 @@ export class Live {
     /** When a stream may be tried. */
     this.streamAt = 0;
     this.isOpen = false;
+    /** Whether the server says that Redis does not answer. */
+    this.isOut = false;
     /** @type {{at: number, event: JobEvent}[]} */
     this.recent = [];
     /** When events were told, in RECALL. @type {number[]} */
@@ -76,7 +80,7 @@ export class Live {
         wait = RETRY_FIRST;
       } catch (error) {
         if (document.hidden) continue;
-        if (error instanceof ApiError && error.status) this.streamAt = Date.now() + AGAIN; // refused: views read at intervals
+        if (error instanceof ApiError && error.status && error.kind !== "unavailable") this.streamAt = Date.now() + AGAIN; // refused: views read at intervals
         await Promise.race([pause(wait), new Promise((done) => (this.wake = () => done(undefined)))]);
         wait = Math.min(wait * 2, RETRY_MOST);
       }
@@ -140,8 +144,12 @@ export class Live {
     if (this.position && accept !== "application/json") headers.set("Last-Event-ID", this.position);
     this.watch(false);
     const response = await request(urlOf("events", query), { signal, headers }).finally(() => clearTimeout(this.silence));
-    if (response.ok) return response;
+    if (response.ok) {
+      this.setOut(false);
+      return response;
+    }
     const problem = await problemOf(response);
+    this.setOut(problem.kind === "unavailable");
     if (response.status === 422 || response.status === 400) this.position = "";
     this.setMark("polling");
     throw problem;
@@ -168,6 +176,7 @@ export class Live {
     const events = [];
     let missed = false;
     for (const block of blocks) {
+      this.setOut(block === OUTAGE);
       const lines = block.split("\n");
       const id = lines.find((line) => line.startsWith("id: "));
       if (id) this.position = id.slice(4);
@@ -244,6 +253,14 @@ export class Live {
 
   failed() {
     if (!document.hidden) this.setMark("stale");
+  }
+
+  /** @param {boolean} isOut */
+  setOut(isOut) {
+    if (isOut === this.isOut) return;
+    this.isOut = isOut;
+    this.onMark();
+    if (!isOut) this.everything();
   }
 
   /** @param {Mark} mark */

@@ -1,5 +1,5 @@
 /** The page: the current view, when it is read again, and when it is painted. */
-import { ApiError, can, describe, hooks, lacks, token } from "./api.js";
+import { ApiError, can, check, describe, hooks, lacks, token, whenDescribed, whenIdentified } from "./api.js";
 import * as auditView from "./audit-view.js";
 import { h, morph } from "./dom.js";
 import { clock } from "./format.js";
@@ -80,13 +80,16 @@ function paintNow() {
   const loading = h("p", { class: "loading", role: "status" }, "Reading…");
   const content = isRead ? view.render() : isBarred() ? noRights() : failure ? null : loading;
   const title = h("h1", { id: "title" }, view.title);
-  morph(main, h("main", { id: "main", tabindex: "-1", class: live.mark === "stale" || lacksRedis() ? "stale" : null, "aria-busy": isRead || failure ? null : "true" }, isRead ? null : title, isBarred() ? null : errorNote(failure), failure instanceof ApiError && failure.status === 401 ? button("Use a token", () => void useToken(), { class: "primary" }) : null, content));
+  morph(main, h("main", { id: "main", tabindex: "-1", class: live.mark === "stale" || lacksRedis() ? "stale" : null, "aria-busy": isRead || failure ? null : "true" }, isRead ? null : title, isBarred() ? null : errorNote(failure ?? (isRead && live.isOut ? new ApiError(503, "unavailable", "") : null)), failure instanceof ApiError && failure.status === 401 ? button("Use a token", () => void useToken(), { class: "primary" }) : null, content));
   document.title = `${view.title} · Sublet`;
   revealTab();
 }
 
+/** @param {Place} place */
+const routeOf = (place) => VIEWS.find(({ name }) => name === place.view)?.route ?? "/whoami";
+
 /** Whether the token may not read the view at all. */
-const isBarred = () => !isRead && failure instanceof ApiError && failure.status === 403 && lacks("GET", VIEWS.find(({ name }) => name === here().view)?.route ?? "");
+const isBarred = () => !isRead && failure instanceof ApiError && failure.status === 403 && lacks("GET", routeOf(here()));
 
 /** What a token sees that may not read the view. */
 function noRights() {
@@ -129,7 +132,10 @@ async function read() {
   isTouched = false;
   readAt = performance.now();
   try {
-    await view.load();
+    await whenIdentified();
+    if (routeOf(here()) === "/audit") await whenDescribed(); // most tokens may not read it
+    if (mine === opening) check(routeOf(here()));
+    if (mine === opening) await view.load();
     if (mine !== opening) return;
     isRead = true;
     failure = null;
@@ -196,10 +202,13 @@ const MARKS = {
 };
 
 /** Whether the server answers and Redis does not. */
-const lacksRedis = () => failure instanceof ApiError && failure.status === 503;
+const lacksRedis = () => live.isOut || (failure instanceof ApiError && failure.status === 503);
+
+/** @returns {import("./live.js").Mark} */
+const markNow = () => (lacksRedis() ? "stale" : live.mark);
 
 function paintTools() {
-  const mark = lacksRedis() ? "stale" : live.mark;
+  const mark = markNow();
   const [word, text] = MARKS[mark];
   const heard = lacksRedis() ? answeredAt : live.heardAt;
   const since = mark === "stale" && heard ? ` since ${clock(heard)}` : "";
@@ -209,8 +218,9 @@ function paintTools() {
   morph(tools, h("div", { id: "tools" }, isBarred() ? null : h("span", { class: `mark ${mark}`, title: text }, h("i", { "aria-hidden": "true" }), word + since), token.get() ? forget : null, button("?", showHelp, { class: "quiet", "aria-label": "Keys", title: "Keys" })));
 }
 
-async function readRights() {
-  await describe();
+/** @param {Promise<void>} known */
+async function readRights(known = describe()) {
+  await known;
   paintTop(here());
   paint();
 }
@@ -265,7 +275,7 @@ const live = new Live(
   },
   () => {
     paintTools();
-    announce(`Connection: ${MARKS[live.mark][0]}`);
+    announce(`Connection: ${MARKS[markNow()][0]}`);
     paint();
   },
 );
@@ -290,5 +300,5 @@ setInterval(() => {
   if (age > period * 1000) reload();
 }, 1000);
 open();
-void live.run();
-void readRights();
+void readRights(whenDescribed());
+void whenIdentified().then(() => live.run());

@@ -156,10 +156,10 @@ function tiles(stats, rate) {
   const jobs = (/** @type {string} */ state) => link("jobs", "", { state });
   return [
     tile("ready", stats.ready, "queued", stats.queued > stats.ready ? `and ${count(stats.queued - stats.ready)} paused or held back` : stats.ready ? `the oldest waits ${coarse(stats.oldest_queued_seconds)}` : "no job waits", jobs("queued")),
-    tile("running", stats.running, "running", stats.workers === null ? "under a lease" : plural(stats.workers, "worker"), jobs("running")),
-    tile("scheduled", stats.scheduled, "scheduled", "wait for their time", jobs("scheduled")),
+    tile("running", stats.running, "running", stats.workers === null ? "under a lease" : `${plural(stats.workers, "worker")} heard from in a minute`, jobs("running")),
+    tile("scheduled", stats.scheduled, "scheduled", "wait for a time, signal or job", jobs("scheduled")),
     tile("done a minute", done, "completed", `${count(stats.completed_total)} in all`, jobs("completed")),
-    tile("dead", stats.dead, "dead", `${count(stats.failed_total)} failed attempts in all`, link("failures")),
+    stats.dead === null ? tile("died", stats.dead_total, "dead", "in all; Failures lists those that are kept", link("failures")) : tile("dead", stats.dead, "dead", `${count(stats.failed_total)} failed attempts in all`, link("failures")),
   ];
 }
 
@@ -174,7 +174,7 @@ function health(stats, server) {
   const lines = [
     ["Oldest ready job", stats.oldest_queued_seconds > 3600, stats.ready ? `waits ${duration(stats.oldest_queued_seconds)}` : "none waits"],
     ["Maintenance", isLate, age === null ? "nothing was due yet" : `last needed ${coarse(age)} ago, ${stats.maintenance_by === null ? "by a hidden worker or tick" : `done by ${stats.maintenance_by}`}`],
-    stats.workers === null ? ["Workers", null, HIDDEN] : ["Workers", stats.workers ? false : stats.ready > 0 || null, h("a", { href: link("workers") }, stats.workers ? `${count(stats.workers)} in the last minute` : "none in the last minute")],
+    stats.workers === null ? ["Workers", null, HIDDEN] : ["Workers", stats.workers ? false : stats.ready > 0 || null, h("a", { href: link("workers") }, stats.workers ? `${count(stats.workers)} heard from in the last minute` : "none heard from in the last minute")],
     ["Without a worker", stats.unserved_jobs > 0, stats.unserved_jobs ? [`${plural(stats.unserved_jobs, "job")} in ${plural(stats.unserved_queues, "queue")}, for example `, queueLink(stats.unserved_example)] : "every queue is served"],
   ];
   if (stats.expired_total) lines.push(["Leases expired", null, `${count(stats.expired_total)} in all: their workers had died or lost the network`]);

@@ -150,12 +150,16 @@ export function waiting(job) {
  */
 export const empty = (title, text, ...more) => h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), h("p", null, text), more);
 
+/** Titles of failed reads, by status. @type {Record<number, string>} */
+const FAILED = { 0: "No answer", 401: "No token", 403: "Not allowed", 404: "Not found", 422: "Not valid", 503: "The server cannot answer" };
+
 /** @param {unknown} error */
 export function errorNote(error) {
   if (!error) return null;
-  const { status, message } = error instanceof ApiError ? error : { status: -1, message: String(error) };
-  const title = { 0: "No answer", 401: "No token", 403: "Not allowed", 404: "Not found", 422: "Not valid", 503: "Redis does not answer" }[status] ?? "This did not work";
-  return h("div", { class: "note error", role: "alert" }, icon("warning"), h("p", null, h("strong", null, title), " ", message));
+  const { status, kind, message } = error instanceof ApiError ? error : { status: -1, kind: "", message: String(error) };
+  const title = kind === "unavailable" ? "Redis does not answer" : (FAILED[status] ?? "This did not work");
+  const text = !message || message.startsWith(title) ? "The page shows what it last read, and goes on by itself." : message;
+  return h("div", { class: "note error", role: "alert" }, icon("warning"), h("p", null, h("strong", null, title), " ", text));
 }
 
 const SHOWN = 4096;

@@ -8,7 +8,9 @@ import { badge, button, confirm, empty, icon, moment, ms, panel, perform, queueL
 /** @typedef {any} Worker */
 /** @typedef {any} Pool */
 
-/** Seconds without a heartbeat after which a worker may be gone: it sends one about every 5 s. */
+/** Seconds without a heartbeat after which it is told since when: a worker sends one about every 5 s. */
+const QUIET = 12;
+/** The same after which a worker may be gone: then leases of the usual length have ended. */
 const SILENT = 30;
 
 /**
@@ -53,32 +55,47 @@ function list(workers, at, page) {
   const may = can("POST", "/workers/{name}/drain");
   const rows = workers.map((worker) => {
     const { about } = worker;
-    const silent = (at - ms(worker.seen_at)) / 1000;
-    const state = silent > SILENT ? badge("warning", "silent") : worker.draining ? badge("draining") : badge("active", "alive");
+    const seen = ms(worker.seen_at);
+    const silence = (at - seen) / 1000;
+    const state = silence > SILENT ? badge("warning", "silent") : worker.draining ? badge("draining") : badge("active", "alive");
     const host = [about.host, about.pid && `pid ${plain(about.pid)}`, about.platform].filter(Boolean).map(plain).join(" · ");
     const slots = figure(about.slots);
     const queues = Array.isArray(about.queues) ? about.queues : [];
     const shown = queues.slice(0, 3);
     return h("tr", { key: worker.name },
       h("th", { scope: "row" }, h("span", { class: "clamp", title: worker.name }, worker.name), h("small", { class: "faint clamp", title: host }, host)),
-      h("td", null, state, h("small", { class: "faint block" }, moment(worker.seen_at))),
+      h("td", null, state, h("small", { class: "faint block" }, silence > QUIET ? ["nothing heard since ", moment(worker.seen_at, { exact: true })] : moment(worker.seen_at))),
       h("td", { class: "number" }, slots === "–" || slots === "0" ? count(worker.leases) : `${count(worker.leases)} of ${slots}`),
       h("td", { class: "jobs" }, held(worker)),
-      h("td", { class: "wrap" }, shown.map((/** @type {unknown} */ queue) => h("span", { class: "tag", title: plain(queue) }, plain(queue))), queues.length > 3 ? h("small", null, `and ${count(queues.length - 3)} more`) : null, queues.length ? null : h("span", { class: "faint" }, "not said")),
+      h("td", { class: "wrap" }, shown.map(queueTag), moreQueues(worker.name, queues.slice(3), about.queue_count - queues.length), queues.length ? null : h("span", { class: "faint" }, "not said")),
       h("td", { class: "number" }, figure(about.completed)),
       h("td", { class: "number" }, figure(about.failed)),
       h("td", { class: "number" }, figure(about.memory, bytes)),
-      h("td", { class: "when" }, duration((now() - ms(worker.enlisted_at)) / 1000)),
+      h("td", { class: "when", title: silence > QUIET ? "Until its last heartbeat" : null }, duration(((silence > QUIET ? seen : now()) - ms(worker.enlisted_at)) / 1000)),
       may ? h("td", { class: "actions" }, worker.draining ? null : button("Drain", () => void drain(worker, page), { "aria-label": `Drain ${worker.name}` })) : null);
   });
   return table("Workers", ["Worker", "State", number("Holds"), "Jobs", "Queues", number("Completed"), number("Failed"), number("Memory"), "Runs for", ...(may ? [{ label: "Orders", class: "actions" }] : [])], rows);
+}
+
+/** @param {unknown} queue */
+const queueTag = (queue) => h("span", { class: "tag", title: plain(queue) }, plain(queue));
+
+/**
+ * The other queues of a worker, to be opened.
+ * @param {string} worker
+ * @param {unknown[]} queues
+ * @param {number} untold how many more it serves, whose names a registration has no room for
+ */
+function moreQueues(worker, queues, untold) {
+  const rest = untold > 0 ? h("small", { class: "faint" }, `and ${count(untold)} that it does not name`) : null;
+  return [queues.length ? h("details", { class: "more", key: `queues of ${worker}` }, h("summary", null, `and ${count(queues.length)} more`), queues.map(queueTag)) : null, rest];
 }
 
 /** @param {Worker} worker */
 function held(worker) {
   if (!worker.jobs.length) return h("span", { class: "faint" }, "none", worker.last_job_at ? h("small", { class: "block" }, "the last ended ", moment(worker.last_job_at)) : null);
   const shown = worker.jobs.slice(0, 3).map((/** @type {string} */ id) => h("a", { class: "id block", href: link("jobs", id), key: id, title: id }, id));
-  return [shown, worker.leases > 3 ? h("small", { class: "faint" }, `and ${count(worker.leases - 3)} more`) : null];
+  return [shown, worker.leases > 3 ? h("small", { class: "block" }, h("a", { href: link("jobs", "", { worker: worker.name, state: "running" }) }, `and ${count(worker.leases - 3)} more`)) : null];
 }
 
 /**
