@@ -9,12 +9,16 @@ import signal
 import socket
 import subprocess
 import tomllib
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from sublet.cli.jobs.query import FILTERS, PAGES, _page
 from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import Settings
+from sublet.model import Page
 from sublet.operations.job_list import EXAMINED
 from sublet.protocol.scripts import NAMES, script
 from tests.support.paths import ROOT
@@ -300,14 +304,31 @@ def test_queues_and_stats_count(shell):
     assert (stats["states"]["queued"], stats["totals"]["submitted"]) == (3, 3)
 
 
-def test_an_empty_page_before_another_one_does_not_claim_that_there_are_no_jobs(shell):
+def test_a_list_goes_on_behind_pages_without_a_job_that_matches(shell):
     settings = Settings(redis_url=shell.env["SUBLET_REDIS_URL"], namespace=shell.env["SUBLET_NAMESPACE"])
     with SyncClient(settings) as client:
         job = client.store.operations.submission
-        client.submit_all([job("add", b"{}", "default", "") for _ in range(EXAMINED + 1)])
-    shown = shell.run("list", "--task", "other")
-    assert shown.stdout == "no jobs on this page\n"
-    assert "--cursor" in shown.stderr
+        client.submit_all([job("add", b"{}", "default", "") for _ in range(2 * EXAMINED + 1)])
+        client.submit_all([job("other", b"{}", "default", "")])
+    assert shell.ok("list", "--task", "other").splitlines()[1].split()[1:3] == ["queued", "other"]
+    assert len(shell.json("list", "--task", "other")["jobs"]) == 1
+    assert shell.ok("list", "--task", "third") == "no jobs"
+
+
+def test_a_list_ends_after_many_pages_without_a_job_that_matches():
+    cursors = []
+
+    def list_jobs(*_, cursor, **__):
+        cursors.append(cursor)
+        yield from ()
+        return Page(jobs=(), cursor="next")
+
+    client = SimpleNamespace(store=SimpleNamespace(operations=SimpleNamespace(list_jobs=list_jobs)))
+    args = Namespace(queue=None, key=None, state=None, limit=20, cursor=None, **dict.fromkeys(FILTERS))
+    with pytest.raises(StopIteration) as ended:
+        next(_page(client, args))
+    assert ended.value.value.cursor == "next"
+    assert cursors == [None, *["next"] * (PAGES - 1)]
 
 
 def test_reading_creates_no_namespace(shell):

@@ -12,6 +12,9 @@ GROUPS = "dashboard/test_dashboard_groups.py::"
 HOSTILE = "dashboard/test_dashboard_hostile.py::"
 LIVE = "dashboard/test_dashboard_live.py::"
 PAGE_ORDERS = "dashboard/test_dashboard_orders.py::"
+OUTAGE = "dashboard/test_dashboard_outage.py::"
+AUDIT = "http/test_audit_http.py::"
+BULK = "jobs/sublet/operations/orders/bulk.py"
 STATIC = "functions/sublet_functions/dashboard/static/"
 
 MUTANTS = (
@@ -82,7 +85,7 @@ MUTANTS = (
     Mutant(
         "the dashboard has buttons for orders that the token may not give",
         f"{STATIC}api.js",
-        "return Boolean(operation) && isAllowed(operation.security ?? []);",
+        "return Boolean(operation) && isAllowed(operation.security ?? []) && !isOutside(path);",
         "return Boolean(operation);",
         "a reader is offered orders that the server refuses",
         f"{GUARDS}test_a_view_has_the_buttons_of_the_tokens_roles[read-/queues]",
@@ -157,8 +160,8 @@ MUTANTS = (
     Mutant(
         "a view does not show why the server refused it",
         f"{STATIC}main.js",
-        "errorNote(failure), failure instanceof",
-        "failure instanceof",
+        'failure instanceof ApiError ? failure.message : "", h("div"',
+        '"", h("div"',
         "a token without the role sees an empty page",
         f"{LIVE}test_a_view_that_the_token_may_not_see_says_so_with_the_servers_words",
     ),
@@ -305,5 +308,77 @@ MUTANTS = (
         "step = len(queues)",
         "each open list of jobs costs Redis a command for each queue",
         "client/test_many_names.py::test_a_page_reads_the_lengths_of_few_queues_if_they_have_enough_jobs[redis-1-8]",
+    ),
+    Mutant(
+        "an order leaves jobs out because another one took those before them",
+        BULK,
+        'word not in ("requested", "refused")]',
+        'word not in ("requested", "refused", SKIPPED)]',
+        "two people retry the same jobs, and some stay dead",
+        f"{AUDIT}test_an_order_goes_on_where_it_was_though_another_took_jobs_of_its_page",
+    ),
+    Mutant(
+        "the audit does not say for how many jobs an order was given",
+        BULK,
+        "max(expected or 0, course.found)",
+        "course.found",
+        "an order that was stopped reads as 200 of 200",
+        f"{AUDIT}test_of_two_orders_at_once_the_audit_has_what_each_asked_for_and_did",
+    ),
+    Mutant(
+        "a failed count warns of an unknown outcome",
+        "functions/sublet_functions/handlers/orders.py",
+        "if asked.dry_run and not",
+        "if not asked.dry_run and not",
+        "a person believes that jobs were retried",
+        "http/test_plain_words.py::test_a_reading_without_redis_does_not_warn_of_an_unknown_outcome",
+    ),
+    Mutant(
+        "an order that others have overtaken ends half-way",
+        f"{STATIC}bulk.js",
+        "String(isOver ? most || 1 : sum())",
+        "String(sum())",
+        "a bar that stands still says that the order is done",
+        f"{PAGE_ORDERS}test_of_two_tabs_that_retry_the_same_jobs_each_says_what_it_did",
+    ),
+    Mutant(
+        "a page does not notice that its stream says that Redis is gone",
+        f"{STATIC}live.js",
+        "this.setOut(block === OUTAGE);",
+        "",
+        "a page shows old jobs as live for two minutes",
+        f"{OUTAGE}test_each_open_page_says_once_that_redis_has_stopped_and_goes_on_after_it",
+    ),
+    Mutant(
+        "subscribers are not woken when Redis stops",
+        "jobs/sublet/store/events.py",
+        "            self._alert()\n            await (asyncio",
+        "            await (asyncio",
+        "each open page says so ten seconds late",
+        "client/test_event_stream.py::test_a_subscriber_is_woken_when_reads_fail_and_when_they_succeed_again",
+    ),
+    Mutant(
+        "a worker that was killed runs on",
+        f"{STATIC}workers-view.js",
+        "((silence > QUIET ? seen : now())",
+        "(now()",
+        "a person waits for a worker that is gone",
+        f"{OUTAGE}test_a_worker_of_which_nothing_is_heard_no_longer_runs[45-silent]",
+    ),
+    Mutant(
+        "the dashboard asks for what a token limited to queues may not read",
+        f"{STATIC}api.js",
+        "isWithinQueues && WHOLE.has(path)",
+        "false",
+        "real errors drown in a browser's console",
+        "dashboard/test_dashboard_requests.py::test_no_request_of_a_view_is_refused[mail]",
+    ),
+    Mutant(
+        "a list of jobs ends at the first page without one that matches",
+        "jobs/sublet/cli/jobs/query.py",
+        "for _ in range(PAGES):",
+        "for _ in range(1):",
+        "a person reads that a task has no jobs",
+        "cli/test_cli.py::test_a_list_goes_on_behind_pages_without_a_job_that_matches",
     ),
 )

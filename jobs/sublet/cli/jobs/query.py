@@ -34,6 +34,8 @@ from sublet.protocol.plan import Plan
 FOREIGN = frozenset({"payload", "progress", "checkpoint", "result", "about"})
 DEFAULT_QUEUE = "default"
 FILTERS = ("task", "tag", "group", "workflow", "code", "worker", "since", "until")
+PAGES = 100
+"""Pages read at most until one has a job."""
 UNREAD = {"payload"}
 """Fields that lists do not print: they do not read large payloads."""
 
@@ -67,7 +69,7 @@ def find_job(client: SyncClient, job_id: str) -> Job:
 
 
 def list_jobs(args: Namespace) -> int:
-    """Print one page of jobs, perhaps empty; if others may follow, also the command that shows them."""
+    """Print the next page that has a job; if others may follow, also the command that shows them."""
     with client_of(settings_of(args)) as client:
         replace_ages(args, client)
         page = read(client, _page(client, args), args)
@@ -77,7 +79,7 @@ def list_jobs(args: Namespace) -> int:
         if page.jobs:
             _show_list(page.jobs, server_time(client))
         else:
-            none = "no jobs on this page" if page.cursor else "no jobs"
+            none = "no such job among those read so far" if page.cursor else "no jobs"
             write(f"{none}{_missing_queue(client, args.queue)}{_unheld_key(args)}")
     if page.cursor:
         note(
@@ -104,7 +106,13 @@ def _page(client: SyncClient, args: Namespace) -> Plan[Page]:
         filters["within"] = QueuePattern(queue)
     else:
         filters["queue"] = queue
-    return (yield from operations.list_jobs(args.state, limit=args.limit, cursor=args.cursor, **filters))
+    cursor, page = args.cursor, Page(jobs=())
+    for _ in range(PAGES):
+        page = yield from operations.list_jobs(args.state, limit=args.limit, cursor=cursor, **filters)
+        cursor = page.cursor
+        if page.jobs or not cursor:
+            break
+    return page
 
 
 class QueuePattern(Container[str]):
