@@ -121,7 +121,7 @@ def test_a_command_is_scheduled_like_any_task(app):
         ((), {"every": 30, "name": "no blanks"}, "schedule 'no blanks'"),
         ((), {"every": 30, "name": "n" * 41}, "1 to 40"),
         ((), {"every": 30, "payload": [1]}, "payload must be a dictionary"),
-        ((lambda: None,), {}, "give its times, as in @app.schedule"),
+        ((lambda: None,), {}, "@app.schedule is without its times: give them, as in"),
     ],
 )
 def test_an_invalid_schedule_is_refused_where_it_is_declared(app, words, how, why):

@@ -242,8 +242,8 @@ class Client:
         revision: int | None = None,
     ) -> str:
         """Give a scheduled or queued job another time (`run_at`, or `delay` from now), priority, or both.
-        Return `scheduled` or `queued`. Raises WrongState if the job runs, has ended or waits for other jobs;
-        Invalid; Changed as `cancel` does.
+        Return `scheduled` or `queued`. Raises WrongState if the job runs or has ended, or if it waits for other
+        jobs and is to get a time; Invalid; Changed as `cancel` does.
         """
         plan = self.store.operations.reschedule(
             job_id, revision, run_at=run_at, delay=delay, priority=priority

@@ -78,6 +78,7 @@ class SyncHandle(Generic[R]):
         self, *, run_at: datetime | None = None, delay: Seconds | None = None, priority: int | None = None
     ) -> str:
         """Give the scheduled or queued job another time (`run_at`, or `delay` from now), priority, or both.
-        Return `scheduled` or `queued`. Raises WrongState if it runs, has ended or waits for other jobs.
+        Return `scheduled` or `queued`. Raises WrongState if it runs or has ended, or if it waits for other
+        jobs and is to get a time; Invalid; Changed.
         """
         return self._client.reschedule(self.id, run_at=run_at, delay=delay, priority=priority)

@@ -45,7 +45,7 @@ def declaration(name: str, payload: Mapping[str, Any] | None, **when: Any) -> De
 
     if callable(when["cron"]):
         raise Invalid(
-            'schedule: give its times, as in @app.schedule("0 9 * * MON-FRI", tz="Europe/Berlin") or @app.schedule(every=30)'
+            'schedule: @app.schedule is without its times: give them, as in @app.schedule("0 9 * * MON-FRI", tz="Europe/Berlin") or @app.schedule(every=30)'
         )
     fields = {
         field: value.total_seconds() if isinstance(value, timedelta) else value

@@ -37,7 +37,7 @@ def check_name(name: str, function: Function, tasks: Mapping[str, NamedTask]) ->
 
 
 def resolve(name: str, tasks: Collection[str], place: str) -> str:
-    """Return the full name of the task that a user means: `name`, or the only name that ends with it. Raises
+    """Return the full name of the task that a user means: `name`, or the only one that has it after a dot. Raises
     Invalid; `place` (MODULE:APP) is for the message.
     """
     if name in tasks:

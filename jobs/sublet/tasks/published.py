@@ -29,7 +29,7 @@ class Unpublished(NamedTuple):
 
 
 def find(base: str, name: str) -> Plan[PublishedTask | Unpublished]:
-    """Find a task of the catalogue by its name, or by the end of its name if only one fits. `base`: key
+    """Find a task of the catalogue by its name, or by what follows a dot in it if only one fits. `base`: key
     prefix of partition 0, which has the catalogue.
     """
     text, revision = yield together(

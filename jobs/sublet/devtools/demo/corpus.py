@@ -42,7 +42,7 @@ class Corpus:
 
     @property
     def words(self) -> str:
-        """The files in words."""
+        """How many files, and of what, as text."""
         version = ".".join(map(str, sys.version_info[:3]))
         words = f"{self.standard:,} files of the standard library of Python {version}"
         added = len(self.files) - self.standard
