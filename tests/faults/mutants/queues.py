@@ -493,6 +493,22 @@ MUTANTS = (
         "http/test_audit_http.py::test_the_audit_has_pages_and_only_admins_see_it",
     ),
     Mutant(
+        "a cancel does not tell jobs that it cancelled with another one",
+        "jobs/sublet/operations/orders/bulk.py",
+        'CASCADES = ("upstream", "unsealed")',
+        "CASCADES = ()",
+        "a person who cancels a workflow reads that another order has changed its jobs",
+        "http/test_workflows_http.py::test_jobs_that_a_cancel_cancels_with_the_job_that_they_wait_for_are_told_apart[workflow]",
+    ),
+    Mutant(
+        "the signals of programs are in the audit",
+        "functions/sublet_functions/api/dispatch.py",
+        " and call.principal.roles >= ADMIN",
+        "",
+        "a program that sends many signals pushes all orders of people out of the audit",
+        "http/test_audit_http.py::test_a_signal_is_an_order_if_an_admin_sends_it",
+    ),
+    Mutant(
         "each job of an order by filter is recorded",
         "jobs/sublet/operations/orders/bulk.py",
         "yield verb(base, job.id, job.revision, order=order_id)",
