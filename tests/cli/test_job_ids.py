@@ -146,7 +146,5 @@ def test_a_job_whose_state_is_broken_is_called_inconsistent(shell, server, state
     )
     for word in (job_id, "order-7"):
         refusal = shell.no(3, "get", word)
-        assert refusal.startswith(
-            f"the data of job {job_id} are inconsistent, so another program wrote to them ("
-        )
+        assert refusal.startswith(f"a field of job {job_id} is malformed, so another program wrote to it (")
         assert "sublet doctor --repair" in refusal

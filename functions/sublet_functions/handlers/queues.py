@@ -26,7 +26,7 @@ async def list_queues(call: Call[Empty, PageQuery]) -> Response:
 
 
 async def get_queue(call: Call[Empty, Empty]) -> Response:
-    """Return one queue; an unused name has zeros, and `exists` is false. `*` has the limits of the whole namespace."""
+    """Return one queue; an unused name has zeros, and `exists` is false. `*`: the namespace's settings; its limits hold in each partition."""
     _check(call)
     return json_response(await call.store.follow(call.store.operations.queue(call.path["queue"])))
 

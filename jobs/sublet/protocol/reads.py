@@ -69,8 +69,8 @@ def get(base: str, job_id: str) -> Call[Job]:
             return job_from(job_id, pairs(fields), lease_end, due)
         except MALFORMED as error:
             raise Unfit(
-                f"the data of job {job_id} are inconsistent, so another program wrote to them ({type(error).__name__}): "
-                "sublet doctor --repair repairs them, or names the field"
+                f"a field of job {job_id} is malformed, so another program wrote to it ({type(error).__name__}): "
+                f"look at it with HGETALL {keys.job(base, job_id)}, and set or delete it"
             ) from None
 
     hash_, running, scheduled = (

@@ -101,9 +101,15 @@ async def register(context: TrialContext) -> None:
             raise RuleBroken("a starting worker ended the lease of a live one")
     with context.rule("enlists"):
         moments = [seen.at for seen in context.seen("enlist") if seen.args[0] == name]
-        gap = max((b - a for a, b in pairwise(moments)), default=OBSERVED)
+        if len(moments) < 2:
+            raise RuleBroken(
+                f"the worker did not renew its registration in {OBSERVED:g} s: enlist again every 5 s"
+            )
+        gap = max(b - a for a, b in pairwise(moments))
         if gap > RENEWED:
-            raise RuleBroken(f"the worker renewed its registration after {gap:.1f} s, not every 5 s")
+            raise RuleBroken(
+                f"the worker renewed its registration only after {gap:.1f} s: enlist again every 5 s"
+            )
     with context.rule("leaves"):
         context.workers.remove(worker)
         worker.ask_to_stop()

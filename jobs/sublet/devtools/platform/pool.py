@@ -22,7 +22,7 @@ def pool_name(app: str, folder: Path) -> str:
 
 @dataclass(frozen=True)
 class PoolLoad:
-    """How many jobs of a pool are ready (`waiting`) or running; its present and summoned workers."""
+    """Of a pool: jobs that are ready (`waiting`) and that run, workers that are alive, and workers summoned."""
 
     waiting: int
     running: int
