@@ -186,7 +186,7 @@ def order_page(
     words_of = [_outcome(name, one) for one in outcomes]
     moved = [job for job, word in zip(jobs, words_of, strict=True) if word not in ("requested", "refused")]
     so_far.update(words_of)
-    if asked or (wanted.workflow and cursor is None):
+    if asked:
         words = _words(so_far, asked, is_over=page.cursor is None)
         yield from audit_log.record(*entry, words, course.order)
     place = page.cursor and _closed_up(page.cursor, moved)
