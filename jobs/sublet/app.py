@@ -82,7 +82,7 @@ class Task(Generic[P, R]):
 
     @property
     def takes_process(self) -> bool:
-        """Whether its jobs run in child processes or as programs: the worker's limit `processes` counts both."""
+        """Whether its jobs run in processes, which the limit `processes` counts."""
         return self.run in ("process", "command")
 
     def __repr__(self) -> str:

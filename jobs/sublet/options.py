@@ -61,7 +61,7 @@ class Options:
     debounce: Seconds | None = None
     """With a key: the job runs so many seconds after the last of several submits, with the last arguments."""
     at_most: Seconds | None = None
-    """With `debounce`: the job is due at most so many seconds after the first submit. None: no limit."""
+    """With `debounce`: the most seconds from the first submit until the job is due. None: no limit."""
     on_conflict: OnConflict | None = None
     """What a submit does to the unfinished jobs of its key. None: see `key`."""
     max_attempts: int = 3

@@ -137,7 +137,7 @@ def test_a_job_whose_hash_is_gone_is_called_inconsistent(shell, server, own):
 
 
 @pytest.mark.parametrize("state", ["foo", None])
-def test_a_job_whose_state_is_broken_is_called_inconsistent(shell, server, state):
+def test_a_job_whose_state_is_broken_is_called_malformed(shell, server, state):
     """Also by its own id, when no state or queue contains it."""
     base, job_id = keys.base(shell.env["SUBLET_NAMESPACE"]), shell.ok("submit", "add", "--id", "order-7")
     server.zrem(keys.queue(base, "default"), job_id)
@@ -147,4 +147,4 @@ def test_a_job_whose_state_is_broken_is_called_inconsistent(shell, server, state
     for word in (job_id, "order-7"):
         refusal = shell.no(3, "get", word)
         assert refusal.startswith(f"a field of job {job_id} is malformed, so another program wrote to it (")
-        assert "sublet doctor --repair" in refusal
+        assert refusal.endswith(f"look at it with HGETALL {keys.job(base, job_id)}, and set or delete it")

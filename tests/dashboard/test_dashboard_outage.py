@@ -20,7 +20,7 @@ GONE = "Redis does not answer"
 
 @pytest.fixture
 def own():
-    """A server of the API with a Redis of its own: its URL, and the id of Redis's process."""
+    """A server's URL, and the process id of its Redis."""
     with (
         tempfile.TemporaryDirectory() as folder,
         EmbeddedServer.start(Path(folder)) as server,
@@ -33,7 +33,7 @@ def own():
 
 
 def test_each_open_page_says_once_that_redis_has_stopped_and_goes_on_after_it(visit, own):
-    """The list of jobs reads nothing by itself for two minutes, so that only the stream can tell."""
+    """Only the stream can tell: the list reads nothing by itself for two minutes."""
     url, pid = own
     Stock(url).submit("before", "q", delay=3600)
     pages = [visit(url, path) for path in ("/jobs?state=scheduled", "/workers")]
@@ -102,7 +102,7 @@ def test_a_list_of_several_states_says_what_each_time_is(visit, site):
     said = {}
     for state in ("scheduled", "queued", "running", "completed", "dead"):
         row = page.locator("#jobs tbody tr", has=page.locator(f".badge.{state}")).first
-        said[state] = row.locator("td.when small").inner_text()
+        said[state] = row.locator("td.when small.block").inner_text()
     assert said == {
         "scheduled": "due",
         "queued": "queued",
@@ -112,7 +112,7 @@ def test_a_list_of_several_states_says_what_each_time_is(visit, site):
     }
     page = visit(site.url, "/jobs?state=running")
     page.get_by_role("columnheader", name="Lease left").wait_for()
-    assert page.locator("td.when small").count() == 0
+    assert page.locator("td.when small.block").count() == 0
 
 
 def test_the_overview_counts_workers_by_when_they_were_heard(visit, site):

@@ -1,4 +1,4 @@
-"""The page asks for nothing that its token may not read, so that a browser's console shows real errors only."""
+"""The page asks for nothing that its token may not read."""
 
 import pytest
 

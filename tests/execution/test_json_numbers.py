@@ -1,4 +1,4 @@
-"""NaN and Infinity, which are not JSON, are refused wherever a user's value is written. None of them becomes null."""
+"""NaN and Infinity are refused wherever a user's value is written."""
 
 import math
 from dataclasses import dataclass

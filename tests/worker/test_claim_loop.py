@@ -139,7 +139,7 @@ async def test_jobs_that_the_worker_cannot_run_do_not_count_and_wait_before_they
 
 
 async def test_the_place_of_a_job_that_does_not_count_is_used_while_others_run(store):
-    """The child process finds that the arguments do not fit, when all loops have ended their claims."""
+    """The child finds unfit arguments when all loops have ended their claims."""
     PAIR[:] = [asyncio.Barrier(2)]
     await store.submit([meets.options(priority=9).job()])
     await Client(store=store).submit("short", {"no": 1}, Options(queue="plain", priority=8))

@@ -30,7 +30,7 @@ STREAM_SECONDS = 300.0
 KEEP_ALIVE = 10.0
 """After so many seconds without an event, a stream sends its position."""
 OUTAGE = b": Redis does not answer\n\n"
-"""A comment, for clients that say whether they are up to date: its position tells that the stream goes on."""
+"""A comment: its position tells clients that the stream goes on."""
 RETRY_MS = 2000
 RETRY_SECONDS = 1.0
 READS_MAX = 1000

@@ -109,14 +109,14 @@ class Workflow:
         return await store.follow(reading.get(store.operations, self.id, limit, cursor, state))
 
     async def cancel(self) -> dict[str, int]:
-        """Cancel its unfinished jobs. Return how many were `cancelled`, how many `cascaded` (cancelled with the job that they
-        wait for), `requested` (they run, and their workers end them), and `unchanged`, because they ended meanwhile. It is safe to repeat. Raises NotFound.
+        """Cancel its unfinished jobs. Return how many were `cancelled`, `cascaded` (cancelled with a job that they wait for),
+        `requested` (they run; their workers end them) and `unchanged` (they ended meanwhile). Safe to repeat. Raises NotFound.
         """
         return await self._order("cancel")
 
     async def retry(self) -> dict[str, int]:
         """Retry its dead and cancelled jobs. Those that the failure of another one had cancelled come back by the retry of
-        that one, and wait for it. Return how many were `queued`, `scheduled` (they wait), `cancelled` (they come back
+        that one. Return how many were `queued`, `scheduled` (they wait), `cancelled` (they come back
         with another one) and `unchanged` (they came back meanwhile). Raises NotFound, WrongState.
         """
         return await self._order("retry")

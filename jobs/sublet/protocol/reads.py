@@ -234,7 +234,7 @@ SUMMARY = (
 
 
 def summaries(base: str, job_ids: Sequence[str], *, results: bool = False) -> Call[list[JobSummary]]:
-    """Read several jobs for a list, without missing and malformed ones; with `results`, also the sizes of results."""
+    """Read several jobs for a list, without missing and malformed ones; with `results`, also result sizes."""
     hashes, number_of = [keys.job(base, job_id) for job_id in job_ids], len(job_ids)
     commands: list[tuple[Any, ...]] = [("HMGET", hash_, *SUMMARY) for hash_ in hashes]
     commands += [("ZMSCORE", keys.structure(base, name), *job_ids) for name in ("running", "scheduled")]

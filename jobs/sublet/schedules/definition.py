@@ -180,7 +180,7 @@ class Schedule(BaseModel):
     fired_by: str | None = None
     fired: int = 0
     occurrences_missed: int = 0
-    """How many occurrences the misfire policy (`missed`) has dropped; of a cron line, at most about 100 are counted at a time."""
+    """Occurrences that the misfire policy (`missed`) has dropped; of a cron line, at most about 100 are counted at a time."""
     occurrences_skipped: int = 0
     """How many occurrences the overlap policy (`overlap`) has dropped: the job before was unfinished."""
     held: str | None = None

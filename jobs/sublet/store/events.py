@@ -118,7 +118,7 @@ class EventStream:
 
     @property
     def is_failing(self) -> bool:
-        """Whether the last two blocking reads of a partition's stream, or more, have failed."""
+        """Whether the last blocking reads of a partition's stream have failed."""
         return bool(self._failing)
 
     def cursor(self, text: str) -> Cursor:

@@ -29,8 +29,8 @@ class Unpublished(NamedTuple):
 
 
 def find(base: str, name: str) -> Plan[PublishedTask | Unpublished]:
-    """Find a task of the catalogue by its name, or by what follows a dot in it if only one fits. `base`: key
-    prefix of partition 0, which has the catalogue.
+    """Find a task of the catalogue by its name, or by what follows a dot in it if only one fits. `base`: of
+    partition 0.
     """
     text, revision = yield together(
         [("HGET", keys.tasks(base), name), ("HGET", base, "published")], lambda reply: reply

@@ -198,7 +198,7 @@ class Worker(Process):
             yield Sleep(0.5)
 
     def emit(self, attempt: Attempt, pause: float) -> Strand[None]:
-        """Emit chunks, each batch until it is answered; go on until a refusal, also if the lease is lost."""
+        """Emit chunks until a refusal, also after the lease is lost."""
         sent = 0
         for size in BATCHES:
             batch = Emission(sent, chunks(attempt.lease.attempt, sent, size))

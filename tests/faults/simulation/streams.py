@@ -1,4 +1,4 @@
-"""The promises to streams: the chunks of each attempt are there in order and once, behind its mark, and no ghost adds any."""
+"""The promises to streams: each attempt's chunks are in order, once, behind its mark; no ghost adds any."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +13,7 @@ ENDED = ("completed", "dead", "cancelled")
 BATCHES = (1, 2, 1)
 """The chunks in each call of an attempt."""
 PAUSES = (0.3, 4.0, 11.0)
-"""Seconds between two calls. The lease may end meanwhile, and the worker emits on."""
+"""Seconds between two calls; the lease may end meanwhile."""
 
 
 class Entry(NamedTuple):

@@ -123,8 +123,8 @@ async def _purge(
 async def _cancel_queued(
     client: Client, queue: str, kind: str, most: int, counted_at: datetime
 ) -> AsyncIterator[list[str]]:
-    """Cancel up to `most` jobs that were submitted before they were counted, without a group (`queue`) or with
-    one (`grouped`), and yield the outcomes.
+    """Cancel up to `most` jobs submitted before the count, without a group (`queue`) or with one (`grouped`), and
+    yield the outcomes.
     """
     base, passed, more = client.store.operations.base_of_queue(queue), 0, True
     while most > 0 and more:

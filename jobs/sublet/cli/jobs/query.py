@@ -69,7 +69,7 @@ def find_job(client: SyncClient, job_id: str) -> Job:
 
 
 def list_jobs(args: Namespace) -> int:
-    """Print the next page that has a job; if others may follow, also the command that shows them."""
+    """Print the next page that has a job, and the command for the one after it."""
     with client_of(settings_of(args)) as client:
         replace_ages(args, client)
         page = read(client, _page(client, args), args)

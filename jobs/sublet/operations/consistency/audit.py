@@ -43,7 +43,7 @@ BESIDE = {name: name for name in (*PAIRS.values(), "pool", "workflow", "stream")
 """What is no job → the first word of its key."""
 QUEUES = 1000
 NO_TEXT = "\ufffd"
-"""Stands for bytes that are not UTF-8. Members of sorted sets with it are reported, and not repaired; keys with it are passed over."""
+"""Stands for bytes that are not UTF-8. Members with it are only reported; keys with it are passed over."""
 REPORTED = ("foreign", "broken", "waits")
 """Faults that are reported and not repaired: a key of a wrong type or an invalid name, fields that no script
 writes, an item that cannot be checked because of another key's type.

@@ -33,7 +33,7 @@ STATES = {
 USUAL = STATES | {"retry": (State.DEAD,), "cancel": (State.SCHEDULED, State.QUEUED)}
 """Order → the states of jobs that it changes if the filter names none."""
 CASCADES = ("upstream", "unsealed")
-"""Codes of the errors of jobs that were cancelled with the job, or the workflow, that they waited for."""
+"""Error codes of jobs that were cancelled with what they waited for."""
 _CURSOR = re.compile(r"([0-9]{1,14})/([0-9]{1,10})/([A-Za-z0-9_-]{22})@(.+)")
 _COUNTS = re.compile(r"([a-z]+) ([0-9,]+)")
 _CHANGING = tuple(
@@ -220,7 +220,7 @@ def _causes(base: str, jobs: Sequence[JobSummary]) -> Plan[list[JobSummary]]:
 
 
 def _insist(order: Order, base: str, job: JobSummary, order_id: str) -> Plan[tuple[str, tuple[bytes, ...]]]:
-    """Change a job at its present revision. The answer is `unchanged` if its state has changed by itself."""
+    """Change a job at its present revision. `unchanged`: its state has changed by itself."""
     for _ in range(LOOKS):
         try:
             return (yield from order(job, order_id))
@@ -287,7 +287,7 @@ def _course(cursor: str | None, counted_at: datetime | None) -> Plan[_Course]:
 
 
 def give(order: str, wanted: Selection, base: str, job: JobSummary, order_id: str) -> Plan[str]:
-    """Cancel, retry or promote one job. The answer is `cascaded` if the cancel of another one has cancelled it."""
+    """Give an order to one job. `cascaded`: the cancel of another one has cancelled it."""
     is_whole = order in ("retry", "cancel") and wanted.workflow is not None
     verb = partial(VERBS[order], how="all") if is_whole else VERBS[order]
     try:

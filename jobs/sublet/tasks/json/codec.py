@@ -50,7 +50,7 @@ class JsonCodec:
 
     @cached_property
     def dump(self) -> Callable[..., bytes]:
-        """A function that writes a value as JSON. It raises PydanticSerializationError, also for NaN and Infinity."""
+        """Writes a value as JSON. Raises PydanticSerializationError, also for NaN and Infinity."""
         write = self.write
 
         def dump(value: Any, **how: Any) -> bytes:
@@ -121,7 +121,7 @@ def _with_base64(node: Any) -> Any:
 
 
 def refuse_constants(text: bytes) -> None:
-    """Raise PydanticSerializationError if NaN or Infinity is in a JSON text, but as a part of a string."""
+    """Raise PydanticSerializationError if NaN or Infinity is in a JSON text outside of strings."""
     for found in _NO_NUMBER.finditer(text):
         if found[1]:
             raise PydanticSerializationError(f"{found[1].decode()} is not a JSON number: use None, or text")

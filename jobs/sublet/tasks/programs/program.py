@@ -187,7 +187,7 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 
 async def _start(call: ProgramCall) -> tuple[asyncio.SubprocessTransport, Program]:
-    """A shell waits for a line before it becomes the program, so that the guard watches it first."""
+    """A shell waits for a line before it becomes the program: the guard watches it first."""
     _check_program(call.argv[0], call.env, call.cwd)
     gate = 'read -r go && exec "$@"' + ("" if call.text else " </dev/null")
     try:
