@@ -103,7 +103,7 @@ def test_a_changed_request_is_refused(change):
     ],
 )
 def test_invalid_headers_are_refused(change):
-    with pytest.raises(Unsigned, match="it needs valid headers webhook-id, webhook-timestamp"):
+    with pytest.raises(Unsigned, match="needs valid headers webhook-id"):
         Secrets(ONE).verify(PUBLISHED | change, BODY, at=AT)
 
 

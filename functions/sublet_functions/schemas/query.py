@@ -67,7 +67,9 @@ class EventQuery(Query):
     @model_validator(mode="after")
     def _queue_requires_task(self) -> Self:
         if self.queue is not None and self.task is None:
-            raise ValueError("queue requires task: add the task that receives the event")
+            raise ValueError(
+                "queue is only for CloudEvents, together with task: for any other job, name its queue in the body"
+            )
         return self
 
 

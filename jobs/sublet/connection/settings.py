@@ -111,7 +111,7 @@ class Settings:
         if lax:
             raise Invalid(
                 f"{self.named_url} has {lax}: any server could answer instead. Leave this option out, name your "
-                "certificate authority (ssl_ca_certs=/path) if it needs one, or set SUBLET_ALLOW_UNVERIFIED_TLS=1 to risk it"
+                "certificate authority (ssl_ca_certs=/path) if the server's certificate needs one, or set SUBLET_ALLOW_UNVERIFIED_TLS=1 to risk it"
             )
 
     @property

@@ -127,7 +127,7 @@ def claim(
 
 
 def is_wide(entries: Sequence[str]) -> bool:
-    """Whether a worker's queues need more than one claim: there are over 32 of them, or patterns."""
+    """Whether a claim cannot name a worker's queues as they are: there are over 32 of them, or patterns."""
     return len(entries) > QUEUES_MAX or any(entry.endswith("*") for entry in entries)
 
 

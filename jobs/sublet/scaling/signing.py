@@ -88,7 +88,7 @@ class Secrets:
         message_id, moment = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
         if not _ID.fullmatch(message_id) or not _SECONDS.fullmatch(moment):
             raise Unsigned(
-                "the request is not signed: it needs valid headers webhook-id, webhook-timestamp (seconds) and webhook-signature"
+                "a signed request needs valid headers webhook-id (1 to 256 visible ASCII characters) and webhook-timestamp (seconds since 1970)"
             )
         own = [_signature(key, message_id, moment, body).encode() for key in self._keys]
         words = headers.get("webhook-signature", "").encode("ascii", "replace").split()[:_SIGNATURES_MAX]
