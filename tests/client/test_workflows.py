@@ -218,7 +218,9 @@ async def test_what_cannot_be_added_is_refused(client, work):
             flow.add(work.job(2), after="a b")
         with pytest.raises(Invalid, match="job id '': use 1 to 64 of"):
             flow.add(work.job(2), into=[""])
-        with pytest.raises(Invalid, match=f"job {(other := work.job(2)).id} is not added: add it first"):
+        with pytest.raises(
+            Invalid, match=f"handle that `add` returned for job {(other := work.job(2)).id}, not the job"
+        ):
             flow.add(work.job(3), after=other)
         running = asyncio.sleep(0)
         with pytest.raises(Invalid, match=r"add takes a job that `Task.job\(…\)` made, not coroutine"):

@@ -59,8 +59,8 @@ async def change_queue(call: Call[QueuePatch, Empty]) -> Response:
 
 
 async def list_groups(call: Call[Empty, GroupsQuery]) -> Response:
-    """List groups of a queue: first those that a limit of their own holds back, then others that wait, run or have
-    settings. With them: whether a limit of the queue holds all its jobs back.
+    """List groups of a queue: first those that a limit of groups holds back (theirs, or the queue's for each), then others
+    that wait, run or have settings. With them: whether a limit of the whole queue holds all its jobs back.
     """
     _check(call)
     asked = call.query

@@ -308,8 +308,8 @@ class Client:
         return await self.store.follow(self.store.operations.change_group(queue, group, **settings))
 
     async def queue(self, name: str) -> Queue:
-        """Return a queue, even an unknown one: its number of jobs, limits and settings. Of `*`: the limits of
-        finished jobs.
+        """Return a queue, even an unknown one: its number of jobs, limits and settings. Of `*`: the
+        namespace's settings.
         """
         return await self.store.follow(self.store.operations.queue(name))
 

@@ -303,8 +303,8 @@ class SyncClient:
         return self.store.follow(self.store.operations.change_group(queue, group, **settings))
 
     def queue(self, name: str) -> Queue:
-        """Return a queue, even an unknown one: its number of jobs, limits and settings. Of `*`: the limits of
-        finished jobs.
+        """Return a queue, even an unknown one: its number of jobs, limits and settings. Of `*`: the
+        namespace's settings.
         """
         return self.store.follow(self.store.operations.queue(name))
 

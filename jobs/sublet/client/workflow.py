@@ -160,7 +160,9 @@ def _id(one: One) -> str:
     if isinstance(one, str):
         return keys.check_name("job id", one, keys.ID_MAX)
     if isinstance(one, Submission):
-        raise Invalid(f"job {one.id} is not added: add it first, and give the handle that `add` returned")
+        raise Invalid(
+            f"give the handle that `add` returned for job {one.id}, not the job itself: `first = flow.add(job)`, then `after=first`"
+        )
     if not isinstance(one, Handle):
         raise Invalid(f"{one!r} is not a job: give the handle that `add` returned, or an id")
     return one.id

@@ -27,7 +27,7 @@ class Client:
         program = shutil.which(command[0])
         if program is None:
             raise Invalid(
-                f"program {command[0]!r} does not exist: give its path, or put the interpreter first, as in `bash {command[0]}`"
+                f"no executable program {command[0]!r} on PATH: give its path, make it executable, or put the interpreter first, as in `bash {command[0]}`"
             )
         self.words = [os.path.abspath(program), *command[1:]]
 

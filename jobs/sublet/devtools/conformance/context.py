@@ -188,7 +188,9 @@ class TrialContext:
         token = await self.running(job_id)
         await asyncio.sleep(KEPT)
         if (job := await self.job(job_id)).state is not State.RUNNING:
-            raise RuleBroken(f"a job for `sleep` was not kept: it is {describe(job)}")
+            raise RuleBroken(
+                f"the client did not go on running a job of the task `sleep`: it is {describe(job)}"
+            )
         return token
 
     async def forget(self) -> None:
