@@ -11,7 +11,7 @@ from contest.names import NAMES
 
 ABOUT = ("machine", "server", "began", "seconds", "rounds")
 MACHINE = {"cpu": "{}", "cores": "{} cores", "memory_gb": "{} GB", "system": "{}", "python": "Python {}"}
-BUSY = 0.5
+BUSY = 1.0
 """Load of the machine before the run, above which the run's figures are less reliable."""
 NOTHING = "Not measured in this run."
 
