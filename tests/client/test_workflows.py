@@ -120,7 +120,7 @@ async def test_a_refused_call_of_several_cancels_the_workflow(client, work, desk
                 flow.add(work.job(number))
     assert desk.raw.hget(keys.workflow(desk.base, flow.id), "state") == "cancelled"
     await finish(desk)
-    assert desk.raw.zcard(keys.structure(desk.base, "cancelled")) == 200
+    assert desk.raw.zcard(keys.structure(desk.base, "cancelled")) == 240
 
 
 async def test_a_job_waits_for_an_earlier_one_and_is_given_up(client, work, desk):

@@ -8,8 +8,8 @@ from sublet.model import Submission
 from sublet.protocol import verbs
 from sublet.workflows.storing import EDGES_MAX, Linked
 
-CALL_JOBS = 100
-"""Jobs of one call, half of what the script takes: it then holds the server for less than 5 ms."""
+CALL_JOBS = 60
+"""Jobs of one call, for which it holds the server for less than 5 ms."""
 WIDE = 400
 """A job with more upstreams is stored before them, and they are stored with edges into it."""
 
@@ -52,7 +52,7 @@ def _cycle(path: Sequence[str], step: str) -> str:
 
 
 def calls(nodes: Mapping[str, Node]) -> list[list[Linked]]:
-    """Split a graph into the jobs of each call: up to 100 jobs, 500 edges and 512 KiB. Raises Invalid for a cycle, or
+    """Split a graph into the jobs of each call: up to 60 jobs, 500 edges and 512 KiB. Raises Invalid for a cycle, or
     too many upstreams outside.
     """
     ordered = in_order(nodes)
