@@ -258,6 +258,28 @@ def test_large_integers_are_shown_and_submitted_as_they_are(visit, site):
     assert made == [payload, payload]
 
 
+def test_a_job_is_submitted_again_in_its_group_and_at_its_cost(visit, site):
+    options = {"group": "acme", "cost": 3, "priority": 7, "tags": ["a"]}
+    page = visit(site.url, f"/jobs/{site.stock.submit('t', 'billed', **options)}")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy as Python").click()
+    page.wait_for_selector("#toast")
+    assert 'group="acme", cost=3' in page.evaluate("navigator.clipboard.readText()")
+    page.get_by_role("button", name="Edit and submit again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Submit").click()
+    page.get_by_text("Submitted.").wait_for()
+    made = site.stock.ask("GET", "/jobs?queue=billed")["jobs"]
+    assert [{name: job[name] for name in options} for job in made] == [options, options]
+
+
+def test_a_copy_of_a_job_whose_payload_was_deleted_says_so(visit, site):
+    job = site.stock.settle(site.stock.held("t", "copied", payload={"a": 1}), "complete", result=None)
+    page = visit(site.url, f"/jobs/{job}")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy as curl").click()
+    page.get_by_text("Copied without arguments").wait_for()
+
+
 def test_nothing_of_an_erased_job_stays(visit, site):
     job = site.stock.dead("t", "gone", "Boom", "words of the error")
     page = visit(site.url, f"/jobs/{job}")

@@ -7,7 +7,7 @@ import { jobOrders } from "./orders.js";
 import { link } from "./router.js";
 import { Stream } from "./stream.js";
 import { Upstream } from "./upstream.js";
-import { awaits, badge, countdown, data, empty, facts, groupLink, icon, isOutdated, isOver, longText, moment, ms, panel, queueLink, table, tagLinks, waiting, waitsFor } from "./widgets.js";
+import { awaits, badge, countdown, data, dueLabel, empty, facts, groupLink, icon, isOutdated, isOver, longText, moment, ms, panel, queueLink, table, tagLinks, waiting, waitsFor } from "./widgets.js";
 
 /** @typedef {any} Job */
 /** @typedef {{name: string, kind: string, from: number, to: number, worker: string, note: string}} Span */
@@ -104,16 +104,6 @@ function failedOnes(cause, { failed, isWhole }) {
   const links = ids.slice(0, NAMED).map((id, i) => [i ? ", " : "", h("a", { href: link("jobs", id) }, h("code", null, id))]);
   const more = ids.length - NAMED;
   return [links, more > 0 ? ` and ${isWhole ? "" : "at least "}${count(more)} more` : isWhole ? "" : " and perhaps others"];
-}
-
-/**
- * What happens to a scheduled job at the time it has.
- * @param {Job} job
- */
-function dueLabel(job) {
-  const [kind] = awaits(job);
-  if (kind === "signal") return "Times out";
-  return kind === "upstream" || kind === "retry" ? "Gives up" : "Due";
 }
 
 /** @param {Job} job */

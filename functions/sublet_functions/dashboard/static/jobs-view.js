@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { filters, isFiltered, moved } from "./filters.js";
 import { count, duration, plural } from "./format.js";
 import { link } from "./router.js";
-import { awaits, badge, button, countdown, empty, errorNote, groupLink, icon, isOutdated, moment, ms, queueLink, table, tagLinks, waiting, waitsFor } from "./widgets.js";
+import { awaits, badge, button, countdown, dueLabel, empty, errorNote, groupLink, icon, isOutdated, moment, ms, queueLink, table, tagLinks, waiting, waitsFor } from "./widgets.js";
 
 /** @typedef {import("./dom.js").Child} Child */
 /** @typedef {any} Job */
@@ -221,7 +221,7 @@ function row(job, query, seen, hasWorkers, mixed) {
     h("td", null, queueLink(job.queue)),
     h("td", null, state ? badge(state) : h("span", { class: "badge" }, "moved on"), job.cancel_requested_at && state === "running" ? h("small", { class: "faint" }, "cancel asked") : null),
     h("td", { class: "number" }, job.attempt ? `${job.max_attempts - job.tries_left} of ${job.max_attempts}` : h("span", { class: "faint" }, `– of ${job.max_attempts}`)),
-    h("td", { class: "when" }, whenOf(job, seen), mixed ? h("small", { class: "faint block" }, MOMENTS[/** @type {keyof MOMENTS} */ (job.state)] ?? "ended") : null, job.worker && !hasWorkers ? h("small", { class: "cut", title: job.worker }, h("a", { href: moved(query, { worker: job.worker }) }, job.worker)) : null),
+    h("td", { class: "when" }, whenOf(job, seen), job.state === "scheduled" && job.due_at && dueLabel(job) !== "Due" ? h("small", { class: "faint block" }, dueLabel(job).toLowerCase()) : mixed ? h("small", { class: "faint block" }, MOMENTS[/** @type {keyof MOMENTS} */ (job.state)] ?? "ended") : null, job.worker && !hasWorkers ? h("small", { class: "cut", title: job.worker }, h("a", { href: moved(query, { worker: job.worker }) }, job.worker)) : null),
     hasWorkers ? workerOf(job, query) : null,
     h("td", { class: "cut wide" }, noteOf(job, query)));
 }

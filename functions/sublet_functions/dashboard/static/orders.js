@@ -73,7 +73,7 @@ export function jobOrders(job, page) {
     may("erase") ? button("Erase", () => void erase(), { class: "danger" }) : null,
     can("POST", "/jobs") ? button("Edit and submit again", () => void resubmit(job)) : null,
     button("Copy id", () => void copy(job.id), { class: "quiet" }),
-    seesPayloads() ? [button("Copy as curl", () => void copy(asCurl(job)), { class: "quiet" }), button("Copy as Python", () => void copy(asPython(job)), { class: "quiet" })] : null,
+    seesPayloads() ? [button("Copy as curl", () => void copy(asCurl(job), told(job)), { class: "quiet" }), button("Copy as Python", () => void copy(asPython(job), told(job)), { class: "quiet" })] : null,
   ];
 }
 
@@ -129,7 +129,12 @@ const bodyOf = (job) => ({
   max_attempts: job.max_attempts,
   ...(job.priority ? { priority: job.priority } : {}),
   ...(job.tags?.length ? { tags: job.tags } : {}),
+  ...(job.group ? { group: job.group } : {}),
+  ...(job.cost > 1 ? { cost: job.cost } : {}),
 });
+
+/** @param {Job} job */
+const told = (job) => (job.payload === null ? "Copied without arguments: they were deleted after completion." : "Copied");
 
 /** @param {string} text */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
@@ -143,6 +148,8 @@ function asPython(job) {
   options.push(`max_attempts=${job.max_attempts}`);
   if (job.priority) options.push(`priority=${job.priority}`);
   if (job.tags?.length) options.push(`tags=${JSON.stringify(job.tags)}`);
+  if (job.group) options.push(`group=${JSON.stringify(job.group)}`);
+  if (job.cost > 1) options.push(`cost=${job.cost}`);
   const payload = JSON.stringify(JSON.stringify(job.payload ?? {}));
   return `import json\n\nfrom sublet import Options, SyncClient\n\nwith SyncClient() as client:\n    client.submit(${JSON.stringify(job.task)}, json.loads(${payload}), Options(${options.join(", ")}))\n`;
 }

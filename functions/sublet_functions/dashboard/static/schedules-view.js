@@ -1,5 +1,5 @@
 /** Schedules: in words, their next occurrences, run now, pause. */
-import { call, can, enc } from "./api.js";
+import { call, can, enc, isLimited } from "./api.js";
 import { h } from "./dom.js";
 import { count, pretty, whole } from "./format.js";
 import { go, link } from "./router.js";
@@ -32,7 +32,7 @@ function all(place, page) {
     },
     render: () => [
       h("h1", { id: "title" }, "Schedules"),
-      schedules.length ? h("div", { class: "panel" }, list(schedules, page)) : empty("No schedules yet.", "A schedule makes a job at each of its times.", h("pre", null, "sublet schedules add NAME TASK --cron '0 6 * * *'")),
+      schedules.length ? h("div", { class: "panel" }, list(schedules, page)) : isLimited() ? empty("No schedules in the queues of this token.", "Others are hidden from it.") : empty("No schedules yet.", "A schedule makes a job at each of its times.", h("pre", null, "sublet schedules add NAME TASK --cron '0 6 * * *'")),
       cursor && h("nav", { class: "row end", "aria-label": "Pages" }, h("a", { rel: "next", class: "button", href: link("schedules", "", { cursor }) }, "Next page")),
     ],
     touched: (events) => events.some(({ state }) => state === "queued"),

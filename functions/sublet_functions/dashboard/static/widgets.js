@@ -130,6 +130,16 @@ export const waitsFor = ({ queue, group, waits_for }) => h("a", { href: link("qu
 export const awaits = (job) => /** @type {[string, string]} */ ((job.awaits ?? "").split(" ", 2));
 
 /**
+ * What the due moment of a scheduled job is.
+ * @param {{awaits: string | null}} job
+ */
+export function dueLabel(job) {
+  const [kind] = awaits(job);
+  if (kind === "signal") return "Times out";
+  return kind === "upstream" || kind === "retry" ? "Gives up" : "Due";
+}
+
+/**
  * What a scheduled job waits for, in words.
  * @param {{awaits: string | null, after: string | null}} job
  */
@@ -233,10 +243,10 @@ export function toast(text, kind = "good") {
 }
 
 /** @param {string} text */
-export async function copy(text) {
+export async function copy(text, done = "Copied") {
   try {
     await navigator.clipboard.writeText(text);
-    toast("Copied");
+    toast(done);
   } catch {
     await dialog("Copy", (close) => [h("pre", { tabindex: "0", "aria-label": "Text to copy", role: "region" }, text), h("div", { class: "row end" }, button("Close", () => close(null), { autofocus: true }))]);
   }
