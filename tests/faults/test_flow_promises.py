@@ -24,8 +24,8 @@ DEFECTS = {
     "a queue takes more than its limit": (
         "lib/turns.lua", "n, room, f.clock = n - 1, room - 1,", "n, room, f.clock = n - 1, room,", "run, at most"),
     "a group takes more than its limit": (
-        "lib/flow.lua", "if g.concurrency and size_of(peek('SCARD', g.places)) >=",
-        "if g.concurrency and size_of(peek('SCARD', g.places)) >", "run, at most"),
+        "lib/flow.lua", "if g.concurrency and g.running >= g.concurrency then",
+        "if g.concurrency and g.running > g.concurrency then", "run, at most"),
     "a group that may go on gets no turn": ("lib/flow.lua", "    if rests then f:settle(g) end\n", "", "and no turn"),
     "a failed attempt keeps its place": (
         "lib/lifecycle.lua", CONCLUDED, "  if ending.verb ~= 'fail' then return_place(job) end\n", "the places of"),

@@ -153,7 +153,7 @@ class Fuzz:
         prefix = f"{self.desk.base}:{kind}:"
         return {
             key[len(prefix) :]: self.desk.raw.lrange(key, 0, -1)
-            for key in self.desk.raw.scan_iter(match=f"{prefix}*")
+            for key in self.desk.raw.scan_iter(match=f"{prefix}*", count=10_000)
         }
 
     def lives(self, name):

@@ -17,7 +17,7 @@ pytest_plugins = ["tests.support.http_settings", "tests.support.api_fixtures"]
 PARAMETERS = [
     (route, field.alias or name) for route in ROUTES for name, field in route.query.model_fields.items()
 ]
-NUMBERS = {"limit", "wait", "for", "every", "lease"}
+NUMBERS = {"limit", "wait", "for", "every", "lease", "last"}
 INVALID_NUMBERS = [
     "1000000000",
     "-1",
