@@ -32,7 +32,7 @@ DEFECTS = {
     "a lost lease keeps its place": (
         "lib/lifecycle.lua", CONCLUDED, "  if ending.verb ~= 'reap' then return_place(job) end\n", "the places of"),
     "a group's tokens are not taken": (
-        "lib/turns.lua", "    F.charge(g, cost)\n  end\n\n  -- Take up", "  end\n\n  -- Take up", "the tokens of"),
+        "lib/turns.lua", "    F.charge(g, cost)\n    F.keep_tokens(g)\n    return", "    return", "the tokens of"),
     "a rate gives one token more than its burst": (
         "lib/flow.lua", "math.max(0, rate.burst - cost) * rate.ms or 0", "math.max(0, rate.burst + 1 - cost) * rate.ms or 0",
         "ms, expected at most"),
