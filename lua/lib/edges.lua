@@ -37,9 +37,10 @@ local function make_edges()
   -- `is_now`, those that its present state has left.
   function E.look(job, is_now)
     if job.watched ~= '2' then return job end
-    local mends = (LIVES[job.state] or false) == (is_now or false)
+    local mends, broken = (LIVES[job.state] or false) == (is_now or false), call('LLEN', key('broken:', job.id))
+    mends = mends or job.state == 'completed' and broken > 0
     job.list, job.edges = key(mends and 'broken:' or 'downstream:', job.id), {}
-    for _, name in ipairs({'broken:', 'downstream:'}) do call('LLEN', key(name, job.id)) end
+    call('LLEN', key('downstream:', job.id))
     if room > 0 then job.edges = call('LRANGE', job.list, 0, room - 1) end
     room = room - #job.edges
     for _, id in ipairs(job.edges) do if not read_caller(id) then E.read(load(id)) end end
@@ -135,33 +136,39 @@ local function make_edges()
 
   -- Make the edges of a job agree with its state: those that were looked at now, any others in a later call.
   function E.settle(from, place)
-    local lives = LIVES[from.state]
-    local list = key(lives and 'broken:' or 'downstream:', from.id)
+    local broken, downstream = key('broken:', from.id), key('downstream:', from.id)
+    local lives, is_done = LIVES[from.state], from.state == 'completed'
+    -- A job that was retried may be completed before all its edges are restored: they are first.
+    local mends = lives or is_done and from.list == broken
+    local list = mends and broken or downstream
     local edges = from.list == list and from.edges or {}
     from.edges = {}
     if #edges > 0 then call('LTRIM', list, #edges, -1) end
     for _, id in ipairs(edges) do
       local job = load(id)
       if string.find(id, ' ', 1, true) then
-        settle_call(id, from, lives, place)
+        settle_call(id, from, mends, place)
       elseif job.needs then
-        local act = lives and mend or from.state == 'completed' and fulfil or break_off
+        local act = mends and mend or is_done and fulfil or break_off
         act(job, from, place)
       end
     end
-    local failed = not lives and from.state ~= 'completed'
-    if failed then call('PEXPIRE', key('broken:', from.id), from.rules and kept_for(from) or KEEP_DEAD) end
-    if call('EXISTS', list) == 0 then return unmark_unsettled(from.id) end
+    if not lives and not is_done then call('PEXPIRE', broken, from.rules and kept_for(from) or KEEP_DEAD) end
+    if (lives or call('EXISTS', downstream) == 0) and not ((lives or is_done) and call('EXISTS', broken) == 1) then
+      unmark_unsettled(from.id)
+      return from.rules and from.rules.workflow and E.check_end(from.rules.workflow)
+    end
     E.left = true                           -- for another call
     mark_unsettled(from.id, stamp)
     if from.rules then wake(from.rules.queue) end
   end
 
-  -- A workflow has ended when it is sealed and each member has: publish its id.
+  -- A workflow has ended when it is sealed, each member has, and none is to come back: publish its id.
   function E.check_end(workflow)
     local flow_hash, members = key('workflow:', workflow), key('members:', workflow)
     local state = peek('HGET', flow_hash, 'state')
-    if (state == 'sealed' or state == 'cancelled') and peek('ZCOUNT', members, 0, 0) == 0 then
+    local is_over = (state == 'sealed' or state == 'cancelled') and peek('ZCOUNT', members, 0, 0) == 0
+    if is_over and not restores_members(members) then
       call('HSET', flow_hash, 'ended_at', stamp)
       call('PUBLISH', key('ended'), workflow)
       for _, name in ipairs({flow_hash, members}) do peek('PEXPIRE', name, KEEP_DEAD) end

@@ -11,7 +11,9 @@ local function check_edges(id)
   local job = workflow and {} or load(id)
   local lives = job.watched == '2' and UNFINISHED[job.state]
   local is_open = workflow and peek('HGET', key('workflow:', workflow), 'state') == 'open'
-  local due = not is_open and call('EXISTS', key(lives and 'broken:' or 'downstream:', id)) == 1
+  local left = {not lives and key('downstream:', id) or nil}
+  if lives or job.watched == '2' and job.state == 'completed' then left[#left + 1] = key('broken:', id) end
+  local due = not is_open and call('EXISTS', unpack(left)) > 0
   local stands = call('ZSCORE', key('scheduled'), '>' .. id)
   local counted = peek('SISMEMBER', key('unsettled'), id) == 1
   if due or is_open then
@@ -129,7 +131,7 @@ local function check_workflow(id)
       left = left - 1
     end
   end
-  local is_over = state ~= 'open' and left == 0
+  local is_over = state ~= 'open' and left == 0 and not restores_members(members)
   if is_over == (ended_at ~= false) then return end
   fix('ended')
   if only_looks then return end

@@ -399,3 +399,51 @@ async def test_a_retry_of_all_leaves_a_job_to_the_upstream_that_failed(client, w
     assert desk.job(second.id)["cause"] == first.id
     await client.retry(first.id)
     assert desk.state(second.id) == "scheduled"
+
+
+@pytest.mark.parametrize("width", [120])
+async def test_a_retried_job_that_is_completed_at_once_brings_back_all_that_it_cancelled(
+    client, work, desk, width
+):
+    """More edges than a call settles; without any claim between the retry and the end but those of the workers."""
+    async with client.workflow() as flow:
+        root = flow.add(work.job(0))
+        pages = [flow.add(work.job(number + 1), after=root) for number in range(width)]
+        flow.add(work.job(999), after=pages)
+    await finish(desk, 0)
+    assert await flow.result(timeout=1) == WorkflowResult(0, 1, width + 1)
+    await client.retry(root.id)
+    (lease,) = await desk.claim(1)
+    await desk.complete(lease, b"0")
+    await finish(desk)
+    await finish(desk)  # the last reap may have queued the last job
+    assert await flow.result(timeout=1) == WorkflowResult(width + 2, 0, 0)
+
+
+async def test_a_long_chain_comes_back_whole(client, work, desk):
+    async with client.workflow() as flow:
+        last = None
+        for number in range(130):
+            last = flow.add(work.job(number), after=[] if last is None else [last])
+    await flow.cancel()
+    await flow.retry()
+    await finish(desk, most=1000)
+    assert await flow.result(timeout=1) == WorkflowResult(130, 0, 0)
+
+
+async def test_a_workflow_has_not_ended_while_cancelled_jobs_are_still_to_come_back(client, work, desk):
+    async with client.workflow() as flow:
+        root = flow.add(work.job(0))
+        pages = [flow.add(work.job(number + 1), after=root) for number in range(120)]
+    await finish(desk, 0)
+    await client.retry(root.id)
+    (lease,) = await desk.claim(1)
+    await desk.complete(lease, b"0")
+    back = [page.id for page in pages if desk.state(page.id) in ("scheduled", "queued")]
+    assert 0 < len(back) < 120
+    for job_id in back:
+        await desk.operate("cancel", job_id)
+    assert (await flow.get(1)).ended_at is None
+    await finish(desk)
+    await finish(desk)
+    assert await flow.result(timeout=1) == WorkflowResult(121 - len(back), 0, len(back))

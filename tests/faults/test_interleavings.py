@@ -103,7 +103,7 @@ def test_a_defect_of_flow_control_is_found_in_some_order(cast, name, right, wron
         (0, "edges.lua", "    if #edges > 0 then call('LTRIM', list, #edges, -1) end\n", "", "counts"),
         (1, "edges.lua", "    call('RPUSH', key('broken:', from.id), job.id)\n", "", "counts"),
         (1, "edges.lua", "    if job.broken > 0 and job.cause == from.id then\n", "    if false then\n", "did not end"),
-        (2, "edges.lua", "from.state == 'completed' and fulfil or break_off", "fulfil", "was fulfilled"),
+        (2, "edges.lua", "is_done and fulfil or break_off", "fulfil", "was fulfilled"),
         (3, "steps.lua", "    'steps', digits(n + 1)", "    'steps', digits(n)", "counts its steps"),
     ],
 )  # fmt: skip

@@ -46,7 +46,7 @@ MUTANTS = (
     Mutant(
         "a failure of an upstream counts as its success",
         "lua/lib/edges.lua",
-        "from.state == 'completed' and fulfil or break_off",
+        "is_done and fulfil or break_off",
         "fulfil",
         "a job runs with the results of jobs that have none",
         "protocol/test_workflow.py::test_a_failure_cancels_what_follows_and_names_the_cause[fakeredis]",
@@ -83,6 +83,22 @@ MUTANTS = (
         "    call('RPUSH', key('downstream:', from.id), job.id)\n    call('HSET', job.hash, 'broken', job.broken)\n    if job.broken > 0 and",
         "a callback runs with the results of jobs that run again",
         "client/test_workflow_reads.py::test_a_cancel_starts_no_callback_and_a_retry_waits_for_all_again[valkey]",
+    ),
+    Mutant(
+        "edges that were not restored before a retried job was completed are forgotten",
+        "lua/lib/edges.lua",
+        "    local mends = lives or is_done and from.list == broken\n",
+        "    local mends = lives\n",
+        "jobs stay cancelled although their cause was retried, and completed",
+        "client/test_workflow_reads.py::test_a_retried_job_that_is_completed_at_once_brings_back_all_that_it_cancelled[valkey-120]",
+    ),
+    Mutant(
+        "a workflow has ended while cancelled jobs are still to come back",
+        "lua/lib/edges.lua",
+        "if is_over and not restores_members(members) then",
+        "if is_over then",
+        "whoever waits for the workflow gets its counts too early",
+        "client/test_workflow_reads.py::test_a_workflow_has_not_ended_while_cancelled_jobs_are_still_to_come_back[valkey]",
     ),
     Mutant(
         "a held job is cancelled",
@@ -231,8 +247,8 @@ MUTANTS = (
     Mutant(
         "a sealed workflow leaves what would cancel it",
         "lua/lib/edges.lua",
-        "if call('EXISTS', list) == 0 then return unmark_unsettled(from.id) end",
-        "if call('EXISTS', list) == 0 then return end",
+        "      unmark_unsettled(from.id)\n",
+        "",
         "there is one more scheduled job than there is",
         "protocol/test_workflow.py::test_a_sealed_workflow_is_not_cancelled_after_an_hour[fakeredis]",
     ),
@@ -247,8 +263,8 @@ MUTANTS = (
     Mutant(
         "an open workflow ends",
         "lua/lib/edges.lua",
-        "if (state == 'sealed' or state == 'cancelled') and peek",
-        "if state and peek",
+        "local is_over = (state == 'sealed' or state == 'cancelled') and peek",
+        "local is_over = state and peek",
         "whoever waits for it goes on too early",
         "protocol/test_workflow.py::test_an_open_workflow_does_not_end[fakeredis]",
     ),

@@ -119,7 +119,7 @@ class Edges:
             must(i not in started or set(edges.values()) <= over, f"{i} was started, with the edges {edges}")
             self.one(life, stored, lists)
         due = {u for u in look.edges["downstream"] if not self.lives(u)} | {
-            u for u in look.edges["broken"] if self.lives(u)
+            u for u in look.edges["broken"] if self.lives(u) or self.is_done(u)
         }
         due |= {f"/{flow}" for flow in self.open_workflows()}
         must(
@@ -135,6 +135,11 @@ class Edges:
             return bool(self.checker.look.edges["workflow"].get(upstream[1:], {}).get("state") == "open")
         life = self.checker.lives.get(upstream)
         return life is not None and life.state in UNFINISHED
+
+    def is_done(self, upstream: str) -> bool:
+        """Whether a job is completed: its edges that are broken are due, as it was retried."""
+        life = self.checker.lives.get(upstream)
+        return life is not None and life.state == "completed"
 
     def became(
         self, i: str, upstream: str, was: str, lists: dict[str, dict[str, Counter[str]]], counts: bool
@@ -159,7 +164,10 @@ class Edges:
             fits = state not in (*UNFINISHED, "completed")
             must(fits, f"the edge from {upstream} ({state}) to {i} was broken")
         elif (was, now) == ("broken", "waits"):
-            must(state in (*UNFINISHED, None), f"the edge from {upstream} ({state}) to {i} was mended")
+            must(
+                state in (*UNFINISHED, "completed", None),
+                f"the edge from {upstream} ({state}) to {i} was mended",
+            )
         elif now == "done":
             fits = was == "waits" and state == "completed"
             must(fits, f"the edge from {upstream} ({state}) to {i} was fulfilled ({was} before)")
@@ -209,6 +217,9 @@ class Edges:
             }
             must(not wrong, f"members of {flow} are counted as {wrong}, and are {states}")
             is_over = stored["state"] != "open" and not any(state in UNFINISHED for state in states.values())
+            is_over = is_over and not any(
+                i in look.unsettled and self.is_done(i) and look.edges["broken"].get(i) for i in ids
+            )
             must(("ended_at" in stored) == is_over, f"workflow {flow} is {stored}, its members {states}")
 
     # the end of a run
