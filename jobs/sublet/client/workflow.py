@@ -110,7 +110,7 @@ class Workflow:
 
     async def cancel(self) -> dict[str, int]:
         """Cancel its unfinished jobs. Return how many were `cancelled`, `cascaded` (cancelled with a job that they wait for),
-        `requested` (they run; their workers end them) and `unchanged` (they ended meanwhile). Safe to repeat. Raises NotFound.
+        `requested` (they run; their workers end them) and `unchanged` (they ended meanwhile); some end uncounted with another. Safe to repeat. Raises NotFound.
         """
         return await self._order("cancel")
 
