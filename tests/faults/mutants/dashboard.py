@@ -355,7 +355,7 @@ MUTANTS = (
         "            self._alert()\n            await (asyncio",
         "            await (asyncio",
         "each open page says so ten seconds late",
-        "client/test_event_stream.py::test_a_subscriber_is_woken_when_reads_fail_and_when_they_succeed_again",
+        "client/test_event_stream.py::test_a_subscriber_is_woken_when_reads_fail_and_when_they_succeed_again[valkey]",
     ),
     Mutant(
         "a worker that was killed runs on",
