@@ -2,4 +2,4 @@
 std = "lua51"
 read_globals = {"redis", "KEYS", "ARGV"}
 max_line_length = 140
-max_comment_line_length = 260  -- the list of libraries is one line
+max_comment_line_length = 280  -- the list of libraries is one line

@@ -1,6 +1,6 @@
 -- claim: do a share of the maintenance, then take up to n jobs from the queues in order, under new leases.
 --
--- LIBS  straight/claim.lua lib/base.lua lib/queue.lua lib/flow.lua lib/turns.lua lib/places.lua lib/steps.lua lib/calls.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/due.lua lib/claim.lua
+-- LIBS  straight/claim.lua lib/base.lua lib/queue.lua lib/flow.lua lib/turns.lua lib/places.lua lib/steps.lua lib/calls.lua lib/members.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/due.lua lib/claim.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  claim_id     22 to 64 random characters, the idempotency key: repeating it within 10 s returns the
 --                    leases of the first call that are still held. A repeat with n > 0 also flags the memo

@@ -1,6 +1,6 @@
 -- complete: attempts succeeded. Store the results, delete checkpoints and payloads (but with keep=1), prune.
 --
--- LIBS  straight/complete.lua lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/calls.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/prune.lua lib/completion.lua
+-- LIBS  straight/complete.lua lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/calls.lua lib/members.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/prune.lua lib/completion.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id token result …   the leases, in threes, at most 64; a result is opaque
 -- REPLY array        one per lease: "completed", "LEASE_LOST" or "NOT_FOUND"

@@ -1,6 +1,6 @@
 -- fail: attempts failed. Record the failure, and try again after the backoff, or make the job dead.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/calls.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/calls.lua lib/members.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id token code message detail again …   the leases, in sixes, at most 50; code is one word, message at
 --                    most 1 KiB, detail 4 KiB; again: "yes" to try again while tries are left, "no" to make

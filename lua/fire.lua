@@ -1,6 +1,6 @@
 -- fire: submit the jobs of due occurrences, and move each schedule on. Per occurrence one caller succeeds.
 --
--- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/tags.lua lib/steps.lua lib/calls.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/occurrence.lua
+-- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/tags.lua lib/steps.lua lib/calls.lua lib/members.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/occurrence.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  by           the caller's name
 -- ARGV  name revision occurrence occurrences missed next due …   the schedules, in sevens: the first three as

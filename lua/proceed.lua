@@ -1,6 +1,6 @@
 -- proceed: an attempt succeeded, and other jobs follow. Complete its job, and store them as a whole workflow, or do neither.
 --
--- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/tags.lua lib/steps.lua lib/conflict.lua lib/intake.lua lib/calls.lua lib/edges.lua lib/links.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/prune.lua lib/completion.lua
+-- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/tags.lua lib/steps.lua lib/conflict.lua lib/intake.lua lib/calls.lua lib/members.lua lib/edges.lua lib/links.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/prune.lua lib/completion.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id           the job
 -- ARGV  token        the claim's

@@ -1,6 +1,6 @@
 -- reap: do maintenance: jobs with an expired lease go back, due jobs are queued. May run concurrently.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/calls.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/due.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/calls.lua lib/members.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua lib/due.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  limit        moves at most, up to 100
 -- ARGV  by           the caller's name

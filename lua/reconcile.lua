@@ -1,6 +1,6 @@
 -- reconcile: a worker is certainly gone. End its leases before they expire, or delete its registration.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/calls.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/calls.lua lib/members.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  worker       the one that is gone; leases of other workers are not touched
 -- ARGV  life         the one that it enlisted with: if the registration has another one by now, nothing is

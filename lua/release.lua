@@ -1,6 +1,6 @@
 -- release: give jobs back unfinished (a shutdown, a snooze, the wrong worker). The try is given back, too.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/calls.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/calls.lua lib/members.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id token delay code reason …   the leases, in fives, at most 100; delay in ms, 0 for the old place in
 --                    the queue; code: "released", "unknown_task" (sets its own delay: 1 s, doubling to 60 s) or

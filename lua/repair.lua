@@ -1,6 +1,6 @@
 -- repair: check whether the keys of a job agree, and put it where its state says, e.g. after an eviction.
 --
--- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/integrity.lua lib/outstanding.lua
+-- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/members.lua lib/integrity.lua lib/outstanding.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  how          "mend", or "look": the same answers, and nothing is written
 -- ARGV  seen_in id …  what to check, in twos, at most 100, each with where it was seen, after the base: job,

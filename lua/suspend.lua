@@ -1,6 +1,6 @@
 -- suspend: end attempts whose tasks wait for a moment, a signal or a called job. No try is used. The wait ends with a kept step.
 --
--- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/calls.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua
+-- LIBS  lib/base.lua lib/queue.lua lib/flow.lua lib/steps.lua lib/calls.lua lib/members.lua lib/edges.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  id token kind name delay …  the leases, in fives, at most 100; kind: "sleep", "signal" or "call" (see call); the name
 --                    of the step; delay: ms until the sleep is over, or the wait for the signal; "" for a signal or call: no limit

@@ -1,6 +1,6 @@
 -- workflow: store jobs that wait for others, all of them or none; seal or cancel the workflow that they belong to.
 --
--- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/tags.lua lib/steps.lua lib/conflict.lua lib/intake.lua lib/calls.lua lib/edges.lua lib/links.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua
+-- LIBS  lib/base.lua lib/rules.lua lib/queue.lua lib/flow.lua lib/tags.lua lib/steps.lua lib/conflict.lua lib/intake.lua lib/calls.lua lib/members.lua lib/edges.lua lib/links.lua lib/deaths.lua lib/surplus.lua lib/lifecycle.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  workflow     its id, of which the jobs become members; "" for jobs without a workflow
 -- ARGV  how          "seal": the workflow is whole, its jobs start. "open": more calls follow, and they wait for "seal", for at

@@ -1,9 +1,9 @@
--- lib/edges: jobs that wait for others, and members of workflows. It needs base, queue, flow and calls; it is made at the first use.
+-- lib/edges: jobs that wait for others, and members of workflows. It needs base, queue, flow, calls and members; made at the first use.
 -- luacheck: push ignore 211
 local KEEP_UPSTREAM = 604800000             -- ms for which at least a completed job is kept that others waited for: 7 days
 local function make_edges()
   local ROOM = 50                          -- edges that one call settles
-  local LIVES, ENDED_AS = {scheduled = true, queued = true, running = true}, {completed = 1, dead = 2, cancelled = 3}
+  local LIVES = {scheduled = true, queued = true, running = true}
   local AS_JOB = {open = 'scheduled', sealed = 'completed', cancelled = 'cancelled'}
   local E, room = {LIVES = LIVES}, ROOM
   for _, command in ipairs({'RPUSH', 'LTRIM', 'PEXPIRE', 'ZCOUNT', 'ZREM'}) do needs(command, key('job:'), '0', '0') end
@@ -107,7 +107,7 @@ local function make_edges()
   -- Another upstream that failed, if there is one among the first 100.
   local function other_cause(job, from)
     for _, id in ipairs(call('LRANGE', key('upstream:', job.id), 0, 99)) do
-      if id ~= from.id and (ENDED_AS[load(id).state] or 0) > 1 then return id end
+      if id ~= from.id and (membership().COUNTED_AS[load(id).state] or 0) > 1 then return id end
     end
     return from.id
   end
@@ -156,31 +156,11 @@ local function make_edges()
     if not lives and not is_done then call('PEXPIRE', broken, from.rules and kept_for(from) or KEEP_DEAD) end
     if (lives or call('EXISTS', downstream) == 0) and not ((lives or is_done) and call('EXISTS', broken) == 1) then
       unmark_unsettled(from.id)
-      return from.rules and from.rules.workflow and E.check_end(from.rules.workflow)
+      return from.rules and from.rules.workflow and membership().check_end(from.rules.workflow)
     end
     E.left = true                           -- for another call
     mark_unsettled(from.id, stamp)
     if from.rules then wake(from.rules.queue) end
-  end
-
-  -- A workflow has ended when it is sealed, each member has, and none is to come back: publish its id.
-  function E.check_end(workflow)
-    local flow_hash, members = key('workflow:', workflow), key('members:', workflow)
-    local state = peek('HGET', flow_hash, 'state')
-    local is_over = (state == 'sealed' or state == 'cancelled') and peek('ZCOUNT', members, 0, 0) == 0
-    if is_over and not restores_members(members) then
-      call('HSET', flow_hash, 'ended_at', stamp)
-      call('PUBLISH', key('ended'), workflow)
-      for _, name in ipairs({flow_hash, members}) do peek('PEXPIRE', name, KEEP_DEAD) end
-    end
-  end
-  local function note_member(job)
-    local workflow = job.rules.workflow
-    local members, flow_hash, ended_as = key('members:', workflow), key('workflow:', workflow), ENDED_AS[job.state]
-    peek('ZADD', members, 'XX', ended_as or 0, job.id)
-    if ended_as then return E.check_end(workflow) end
-    for _, name in ipairs({members, flow_hash}) do peek('PERSIST', name) end
-    peek('HDEL', flow_hash, 'ended_at')
   end
 
   -- The edges of a job, or of a workflow, are due again: some were left, or the workflow was not sealed in time.
@@ -194,7 +174,7 @@ local function make_edges()
       call('HSET', from.hash, 'state', 'cancelled')
     end
     E.settle(from, place)
-    if from.workflow then E.check_end(from.workflow) end
+    if from.workflow then membership().check_end(from.workflow) end
   end
   -- A job has waited for as long as it may.
   function E.give_up(job, place)
@@ -204,7 +184,7 @@ local function make_edges()
 
   -- A job has ended, or is unfinished again.
   function E.on_change(job, place)
-    if job.rules.workflow then note_member(job) end
+    if job.rules.workflow then membership().note(job) end
     if job.rules.on_failure and LIVES[job.state] then peek('PERSIST', key('upstream:', job.id)) end
     if job.rules.on_failure and not LIVES[job.state] then peek('PEXPIRE', key('upstream:', job.id), kept_for(job)) end
     if job.watched == '2' then E.settle(job, place) end

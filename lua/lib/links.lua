@@ -141,6 +141,6 @@ local function store_workflow(workflow, how, place)
     call('HSET', about, 'state', how == 'seal' and 'sealed' or 'cancelled')
     edges().settle(old_flow.itself, place)
   end
-  if is_flow then edges().check_end(workflow) end
+  if is_flow then membership().check_end(workflow) end
 end
 -- luacheck: pop

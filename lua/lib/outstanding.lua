@@ -1,9 +1,8 @@
 -- lib/outstanding: check whether jobs, workflows and steps agree with what is outstanding. It needs base, queue,
--- steps and integrity.
+-- steps, members and integrity.
 -- luacheck: push ignore 211
 local LISTS = 500                          -- upstreams of a job whose lists are read
 local WIDEST = 5000                         -- jobs in such a list; where there are more, edges are not counted
-local COUNTED_AS = {completed = 1, dead = 2, cancelled = 3}
 
 -- The edges of a job, or of a workflow by "/" and its id: are some due, with a member of `scheduled`? An open workflow has one, too.
 local function check_edges(id)
@@ -73,7 +72,7 @@ end
 
 -- A workflow counts its member as it is.
 local function check_member(job)
-  local workflow, counted_as = job.rules.workflow, COUNTED_AS[job.state] or 0
+  local workflow, counted_as = job.rules.workflow, membership().COUNTED_AS[job.state] or 0
   if not workflow or call('EXISTS', key('workflow:', workflow)) == 0 then return end
   local members = key('members:', workflow)
   local stands = peek('ZSCORE', members, job.id)
@@ -131,7 +130,7 @@ local function check_workflow(id)
       left = left - 1
     end
   end
-  local is_over = state ~= 'open' and left == 0 and not restores_members(members)
+  local is_over = state ~= 'open' and left == 0 and not membership().restore(members)
   if is_over == (ended_at ~= false) then return end
   fix('ended')
   if only_looks then return end
@@ -140,9 +139,7 @@ local function check_workflow(id)
     for _, name in ipairs({members, about}) do call('PERSIST', name) end
     return call('HDEL', about, 'ended_at')
   end
-  call('HSET', about, 'ended_at', stamp)
-  call('PUBLISH', key('ended'), id)
-  for _, name in ipairs({members, about}) do call('PEXPIRE', name, KEEP_DEAD) end
+  membership().end_now(id)
 end
 
 -- Check the edges, the membership and the steps of a job.

@@ -82,14 +82,6 @@ local function unmark_unsettled(id)
   peek('SREM', key('unsettled'), id)
 end
 
--- Is a completed member still to restore edges, so that cancelled ones come back?
-local function restores_members(members)
-  local found = peek('ZINTER', 2, members, key('unsettled'), 'WEIGHTS', 1, 0, 'WITHSCORES')
-  for i = 1, #found, 2 do
-    if tonumber(found[i + 1]) == 1 and peek('EXISTS', key('broken:', found[i])) == 1 then return true end
-  end
-end
-
 -- Add to the number of a queue's running jobs. It is never below 0, which would hide jobs that run.
 local function add_running(name, by)
   if add(key('backlog'), name .. ' running', by) < 0 then call('HDEL', key('backlog'), name .. ' running') end

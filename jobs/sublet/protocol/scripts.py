@@ -35,6 +35,7 @@ LIBRARIES = (
     "lib/conflict",
     "lib/intake",
     "lib/calls",
+    "lib/members",
     "lib/edges",
     "lib/links",
     "lib/deaths",

@@ -94,8 +94,8 @@ MUTANTS = (
     ),
     Mutant(
         "a workflow has ended while cancelled jobs are still to come back",
-        "lua/lib/edges.lua",
-        "if is_over and not restores_members(members) then",
+        "lua/lib/members.lua",
+        "if is_over and not M.restore(set) then",
         "if is_over then",
         "whoever waits for the workflow gets its counts too early",
         "client/test_workflow_reads.py::test_a_workflow_has_not_ended_while_cancelled_jobs_are_still_to_come_back[valkey]",
@@ -255,14 +255,14 @@ MUTANTS = (
     Mutant(
         "a workflow that is given up does not end",
         "lua/lib/edges.lua",
-        "    if from.workflow then E.check_end(from.workflow) end\n",
+        "    if from.workflow then membership().check_end(from.workflow) end\n",
         "",
         "its keys stay for ever",
         "protocol/test_workflow.py::test_an_empty_workflow_ends_when_it_is_sealed_or_given_up[fakeredis]",
     ),
     Mutant(
         "an open workflow ends",
-        "lua/lib/edges.lua",
+        "lua/lib/members.lua",
         "local is_over = (state == 'sealed' or state == 'cancelled') and peek",
         "local is_over = state and peek",
         "whoever waits for it goes on too early",
@@ -270,8 +270,8 @@ MUTANTS = (
     ),
     Mutant(
         "a retry does not keep the workflow",
-        "lua/lib/edges.lua",
-        "    for _, name in ipairs({members, flow_hash}) do peek('PERSIST', name) end\n",
+        "lua/lib/members.lua",
+        "    for _, name in ipairs({set, about}) do peek('PERSIST', name) end\n",
         "",
         "a long run loses its workflow",
         "protocol/test_workflow.py::test_a_retry_makes_an_ended_workflow_go_on[fakeredis]",
