@@ -53,34 +53,31 @@ def test_a_queue_is_purged_by_the_keyboard_in_pages_and_the_audit_has_it(visit, 
     assert [queue for _, queue, _ in named].count("emptied") == 1
 
 
-def test_jobs_that_a_worker_claims_meanwhile_are_counted_as_such(visit, site):
-    waiting(site, "contested", 3)
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (
+            [{"status": 200}, {"status": 200}, {"status": 409, "type": "urn:sublet:problem:changed", "detail": "it has changed"}],
+            "Done: 2 of 3 jobs cancelled, 1 was changed by others.",
+        ),
+        (
+            [{"status": 200, "state": state} for state in ("cancelled", "cascaded", "cascaded")],
+            "1 of 3 jobs cancelled, 2 cancelled with the job that they wait for.",
+        ),
+    ],
+    ids=["claimed meanwhile", "cascaded"],
+)  # fmt: skip
+def test_jobs_that_an_order_does_not_cancel_itself_are_told_apart(visit, site, answers, told):
+    queue = f"apart-{len(told)}"
+    waiting(site, queue, 3)
     page = visit(site.url, "/queues")
-    row_of(page, "contested").get_by_role("button", name="Purge 3: contested").click()
+    row_of(page, queue).get_by_role("button", name=f"Purge 3: {queue}").click()
     box = page.get_by_role("dialog")
     box.get_by_text("3 jobs found.").wait_for()
-
-    def answer(route):
-        changed = {"status": 409, "type": "urn:sublet:problem:changed", "detail": "it has changed"}
-        jobs = [{"id": "0-a", "status": 200}, {"id": "0-b", "status": 200}, {"id": "0-c", **changed}]
-        route.fulfill(json={"found": 3, "jobs": jobs, "cursor": None})
-
-    page.route("**/jobs/cancel", answer)
-    box.get_by_role("button", name="Purge 3").click()
-    box.get_by_text("Done: 2 of 3 jobs cancelled, 1 was changed by others.").wait_for()
-
-
-def test_jobs_that_were_cancelled_with_the_job_that_they_wait_for_are_told_apart(visit, site):
-    waiting(site, "cascading", 3)
-    page = visit(site.url, "/queues")
-    row_of(page, "cascading").get_by_role("button", name="Purge 3: cascading").click()
-    box = page.get_by_role("dialog")
-    box.get_by_text("3 jobs found.").wait_for()
-    states = {"0-a": "cancelled", "0-b": "cascaded", "0-c": "cascaded"}
-    jobs = [{"id": job, "status": 200, "state": state} for job, state in states.items()]
+    jobs = [{"id": f"0-{number}", **answer} for number, answer in enumerate(answers)]
     page.route("**/jobs/cancel", lambda route: route.fulfill(json={"found": 3, "jobs": jobs, "cursor": None}))
     box.get_by_role("button", name="Purge 3").click()
-    box.get_by_text("1 of 3 jobs cancelled, 2 cancelled with the job that they wait for.").wait_for()
+    box.get_by_text(told).wait_for()
 
 
 def test_jobs_that_left_the_filter_after_the_count_are_counted_as_changed(visit, site):
