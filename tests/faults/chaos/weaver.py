@@ -3,7 +3,7 @@
     python -m tests.faults.chaos.weaver NAME LEDGER-FILE RATE [plain]
 
 It repeats a call without a reply with the same ids. Each callback waits for a signal, which comes at once, and one workflow
-in ten is stored in two calls; with `plain` none does. After SIGTERM it stores no new workflows, and ends when all have a reply.
+in ten is stored in several calls; with `plain` none does. After SIGTERM it stores no new workflows, and ends when all have a reply.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from sublet.model import Submission
 from sublet.protocol.plan import Plan
 from sublet.store.store import Store
 from sublet.workflows import storing
-from sublet.workflows.graph import Node
+from sublet.workflows.graph import CALL_JOBS, Node
 from sublet.workflows.operations import store
 from sublet.workflows.storing import Linked
 from tests.faults.chaos.ledger import EntryWriter
@@ -32,7 +32,7 @@ from tests.faults.chaos.workflows import SHAPES, Woven, edges_of, size_of
 SECONDS = 0.02
 """How long a job takes."""
 PARTLY = 10
-"""One workflow in so many is stored in two calls."""
+"""One workflow in so many is stored in several calls, however small it is."""
 
 
 class Weaver:
@@ -99,7 +99,7 @@ class Weaver:
             nodes = {job.id: Node(job, dict.fromkeys(after[i])) for i, job in enumerate(jobs)}
             return store(self._source.operations, flow, nodes)
         linked = [Linked(job, after[i]) for i, job in enumerate(jobs)]
-        return _in_two_calls(self._source.operations.base_of_job(jobs[0].id), flow, linked)
+        return _in_several_calls(self._source.operations.base_of_job(jobs[0].id), flow, linked)
 
     async def _repeat(self, plan: Callable[[], Plan[Any]]) -> None:
         while True:
@@ -111,10 +111,11 @@ class Weaver:
                 return
 
 
-def _in_two_calls(base: str, flow: str, jobs: list[Linked]) -> Plan[None]:
-    half = len(jobs) // 2
-    for how, some in (("open", jobs[:half]), ("seal", jobs[half:])):
-        answer = yield storing.workflow(base, flow, how, some)
+def _in_several_calls(base: str, flow: str, jobs: list[Linked]) -> Plan[None]:
+    size = min(CALL_JOBS, -(-len(jobs) // 2))
+    for start in range(0, len(jobs), size):
+        how = "open" if start + size < len(jobs) else "seal"
+        answer = yield storing.workflow(base, flow, how, jobs[start : start + size])
         if isinstance(answer, str):
             raise JobsError(answer)
 
