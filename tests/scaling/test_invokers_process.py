@@ -242,9 +242,10 @@ async def test_the_output_may_be_redirected_to_a_file(play, tmp_path):
 
 
 @on_linux
+@pytest.mark.parametrize("is_stopped", [False, True])
 @pytest.mark.parametrize(("script", "grace", "code"), [(OBEDIENT, 60, "obeyed"), (STUBBORN, 0.3, "killed")])
-def test_a_program_has_its_grace_when_its_starter_is_killed(tmp_path, script, grace, code):
-    """Then it is killed, even if it is frozen or ignores SIGTERM."""
+def test_a_program_has_its_grace_when_its_starter_is_killed(tmp_path, script, grace, code, is_stopped):
+    """Then it is killed if it ignores SIGTERM. A stopped program is continued, so that it can obey."""
     ended = f"; open({str(tmp_path / 'obeyed')!r}, 'w')" if code == "obeyed" else ""
     starter = (
         "import os, sys, time; from sublet.tasks.programs.bound_process import spawn_bound; "
@@ -258,6 +259,8 @@ def test_a_program_has_its_grace_when_its_starter_is_killed(tmp_path, script, gr
     ) as process:  # fmt: skip
         pid = int(process.stdout.readline())
         assert process.stderr.readline() == "up\n"
+        if is_stopped:
+            os.kill(pid, signal.SIGSTOP)
         process.kill()
     until(lambda: not is_alive(pid))
     assert (tmp_path / "obeyed").exists() == (code == "obeyed")
