@@ -110,6 +110,23 @@ async def test_a_workflow_of_1000_jobs_takes_several_calls(client, work, desk):
     assert len(await client.upstream(index.id)) == 600
 
 
+async def test_of_two_wide_jobs_in_a_row_the_second_has_at_most_500_upstreams(client, work, desk):
+    async with client.workflow() as flow:
+        begin = flow.add(work.job(0))
+        pages = [flow.add(work.job(number), after=begin) for number in range(1, 500)]
+        index = flow.add(work.job(5000), after=pages)
+        flow.add(work.job(5001), after=[index, *pages])
+    await finish(desk)
+    assert await flow.result() == WorkflowResult(502, 0, 0)
+    with pytest.raises(  # noqa: PT012  # the end of the block raises
+        Invalid, match=r"waits for more than 500 jobs, and one of them, \S+, for more than 250: replace it by"
+    ):
+        async with client.workflow() as flow:
+            pages = [flow.add(work.job(number)) for number in range(500)]
+            index = flow.add(work.job(5000), after=pages)
+            flow.add(work.job(5001), after=[index, *pages])
+
+
 async def test_a_refused_call_of_several_cancels_the_workflow(client, work, desk):
     await desk.operate_queue("configure", "q", None, "jobs=250")
     with pytest.raises(  # noqa: PT012  # the end of the block raises

@@ -10,8 +10,10 @@ from sublet.workflows.storing import EDGES_MAX, Linked
 
 CALL_JOBS = 60
 """Jobs of one call, for which it holds the server for less than 5 ms."""
-WIDE = 400
-"""A job with more upstreams is stored before them, and they are stored with edges into it."""
+CALL_EDGES = 120
+"""Edges of one call of several jobs, for the same reason."""
+WIDE = 250
+"""A job with more upstreams is stored before them, and they with edges into it; unless it waits for another such job."""
 
 
 @dataclass(slots=True)
@@ -52,25 +54,45 @@ def _cycle(path: Sequence[str], step: str) -> str:
 
 
 def calls(nodes: Mapping[str, Node]) -> list[list[Linked]]:
-    """Split a graph into the jobs of each call: up to 60 jobs, 500 edges and 512 KiB. Raises Invalid for a cycle, or
-    too many upstreams outside.
+    """Split a graph into the jobs of each call: up to 60 jobs, 120 edges and 512 KiB. The last of several calls has no
+    jobs: it seals the workflow. Raises Invalid for a cycle, and for upstreams that no calls can store.
     """
     ordered = in_order(nodes)
-    wide = {node.job.id for node in ordered if len(node.after) > WIDE}
+    wide = _wide(ordered)
     new = {name: Linked(node.job, [*node.after], [*node.into]) for name, node in nodes.items()}
     for name in wide:
         outside = [one for one in new[name].after if one not in nodes]
-        if len(outside) > WIDE:
-            raise Invalid(
-                f"job {name} waits for {len(outside)} jobs outside of the workflow: at most {WIDE} are allowed: "
-                "let jobs of the workflow wait for some of them each, and this one for these"
-            )
+        _check_wide(name, outside, next((one for one in new[name].after if one in wide), ""))
         for one in new[name].after:
             if one in nodes:
                 new[one] = new[one]._replace(into=[*new[one].into, name])
         new[name] = new[name]._replace(after=outside)
     first = [new[node.job.id] for node in ordered if node.job.id in wide]
-    return [*_batches([*first, *(new[node.job.id] for node in ordered if node.job.id not in wide)])]
+    batches = [*_batches([*first, *(new[node.job.id] for node in ordered if node.job.id not in wide)])]
+    return [*batches, []] if len(batches) > 1 else batches
+
+
+def _wide(ordered: Sequence[Node]) -> dict[str, None]:
+    # One that waits for another one is behind it, as it would have a downstream before its upstreams are stored
+    found: dict[str, None] = {}
+    for node in ordered:
+        fits = len(node.after) <= EDGES_MAX and not found.keys().isdisjoint(node.after)
+        if len(node.after) > WIDE and not fits:
+            found[node.job.id] = None
+    return found
+
+
+def _check_wide(name: str, outside: Sequence[str], upstream: str) -> None:
+    if len(outside) > EDGES_MAX:
+        raise Invalid(
+            f"job {name} waits for {len(outside)} jobs outside of the workflow: at most {EDGES_MAX} are allowed: "
+            "let jobs of the workflow wait for some of them each, and this one for these"
+        )
+    if upstream:
+        raise Invalid(
+            f"job {name} waits for more than {EDGES_MAX} jobs, and one of them, {upstream}, for more than {WIDE}: "
+            f"replace it by a job that waits for {upstream} alone"
+        )
 
 
 def _batches(jobs: Sequence[Linked]) -> Iterator[list[Linked]]:
@@ -79,7 +101,7 @@ def _batches(jobs: Sequence[Linked]) -> Iterator[list[Linked]]:
     edges = size = 0
     for one in jobs:
         more, weight = len(one.after) + len(one.into), len(one.job.payload)
-        is_full = len(batch) == CALL_JOBS or edges + more > EDGES_MAX or size + weight > verbs.BYTES
+        is_full = len(batch) == CALL_JOBS or edges + more > CALL_EDGES or size + weight > verbs.BYTES
         # an edge of `into` leads to a job that is stored already
         if batch and (is_full or not own.isdisjoint(one.into)):
             yield batch

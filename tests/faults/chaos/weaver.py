@@ -21,7 +21,7 @@ from sublet.model import Submission
 from sublet.protocol.plan import Plan
 from sublet.store.store import Store
 from sublet.workflows import storing
-from sublet.workflows.graph import CALL_JOBS, Node
+from sublet.workflows.graph import Node
 from sublet.workflows.operations import store
 from sublet.workflows.storing import Linked
 from tests.faults.chaos.ledger import EntryWriter
@@ -33,6 +33,8 @@ SECONDS = 0.02
 """How long a job takes."""
 PARTLY = 10
 """One workflow in so many is stored in several calls, however small it is."""
+PART = 30
+"""Jobs of such a call."""
 
 
 class Weaver:
@@ -112,10 +114,10 @@ class Weaver:
 
 
 def _in_several_calls(base: str, flow: str, jobs: list[Linked]) -> Plan[None]:
-    size = min(CALL_JOBS, -(-len(jobs) // 2))
-    for start in range(0, len(jobs), size):
-        how = "open" if start + size < len(jobs) else "seal"
-        answer = yield storing.workflow(base, flow, how, jobs[start : start + size])
+    *others, callback = jobs
+    parts = [others[start : start + PART] for start in range(0, len(others), PART)]
+    for part in [*parts, [callback], []]:
+        answer = yield storing.workflow(base, flow, "open" if part else "seal", part)
         if isinstance(answer, str):
             raise JobsError(answer)
 
