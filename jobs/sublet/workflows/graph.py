@@ -8,12 +8,10 @@ from sublet.model import Submission
 from sublet.protocol import verbs
 from sublet.workflows.storing import EDGES_MAX, Linked
 
-CALL_JOBS = 60
-"""Jobs of one call, for which it holds the server for less than 5 ms."""
-CALL_EDGES = 120
-"""Edges of one call of several jobs, for the same reason."""
-WIDE = 250
-"""A job with more upstreams is stored before them, and they with edges into it; unless it waits for another such job."""
+CALL_JOBS = 40
+"""Jobs of one call: they hold the server for under 5 ms."""
+CALL_EDGES = 100
+"""Edges of one call. A job with more upstreams is stored before them; behind another such job after them, and up to 500."""
 
 
 @dataclass(slots=True)
@@ -54,8 +52,8 @@ def _cycle(path: Sequence[str], step: str) -> str:
 
 
 def calls(nodes: Mapping[str, Node]) -> list[list[Linked]]:
-    """Split a graph into the jobs of each call: up to 60 jobs, 120 edges and 512 KiB. The last of several calls has no
-    jobs: it seals the workflow. Raises Invalid for a cycle, and for upstreams that no calls can store.
+    """Split a graph into the jobs of each call: up to 40 jobs, 100 edges and 512 KiB. The last of several calls has no
+    jobs: it seals the workflow. Raises Invalid for a cycle, or too many upstreams.
     """
     ordered = in_order(nodes)
     wide = _wide(ordered)
@@ -73,11 +71,11 @@ def calls(nodes: Mapping[str, Node]) -> list[list[Linked]]:
 
 
 def _wide(ordered: Sequence[Node]) -> dict[str, None]:
-    # One that waits for another one is behind it, as it would have a downstream before its upstreams are stored
+    # A job that has a downstream gets no more upstreams
     found: dict[str, None] = {}
     for node in ordered:
         fits = len(node.after) <= EDGES_MAX and not found.keys().isdisjoint(node.after)
-        if len(node.after) > WIDE and not fits:
+        if len(node.after) > CALL_EDGES and not fits:
             found[node.job.id] = None
     return found
 
@@ -90,7 +88,7 @@ def _check_wide(name: str, outside: Sequence[str], upstream: str) -> None:
         )
     if upstream:
         raise Invalid(
-            f"job {name} waits for more than {EDGES_MAX} jobs, and one of them, {upstream}, for more than {WIDE}: "
+            f"job {name} waits for more than {EDGES_MAX} jobs, and one of them, {upstream}, for more than {CALL_EDGES}: "
             f"replace it by a job that waits for {upstream} alone"
         )
 

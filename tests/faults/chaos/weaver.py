@@ -32,7 +32,8 @@ from tests.faults.chaos.workflows import SHAPES, Woven, edges_of, size_of
 SECONDS = 0.02
 """How long a job takes."""
 PARTLY = 10
-"""One workflow in so many is stored in several calls, however small it is."""
+"""One workflow in so many is stored in several calls, however small it is; none of over MOST jobs."""
+MOST = 100
 PART = 30
 """Jobs of such a call."""
 
@@ -97,7 +98,7 @@ class Weaver:
 
     def _stored(self, flow: str, jobs: list[Submission], edges: list[tuple[int, int]], n: int) -> Plan[Any]:
         after = {i: [jobs[first].id for first, then in edges if then == i] for i in range(len(jobs))}
-        if self._plain or n % PARTLY:
+        if self._plain or n % PARTLY or len(jobs) > MOST:
             nodes = {job.id: Node(job, dict.fromkeys(after[i])) for i, job in enumerate(jobs)}
             return store(self._source.operations, flow, nodes)
         linked = [Linked(job, after[i]) for i, job in enumerate(jobs)]

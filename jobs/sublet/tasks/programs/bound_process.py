@@ -30,7 +30,7 @@ elif os.fork() == 0:
         select.select([others], [], [], grace)
     elif grace and os.getppid() == server:
         os.kill(server, signal.SIGTERM)
-        os.kill(server, signal.SIGCONT)      # a stopped program receives SIGTERM only when it continues
+        os.kill(server, signal.SIGCONT)      # else a stopped one keeps it
         while os.getppid() == server and time.monotonic() < until:
             time.sleep(0.02)
     if os.getppid() == server:
