@@ -69,7 +69,7 @@ def worker(site, name, silence, runs):
         raw.hset(keys.worker(base, name), "enlisted_at", seen - 1000 * runs)
 
 
-@pytest.mark.parametrize(("silence", "state"), [(20, "alive"), (45, "silent")])
+@pytest.mark.parametrize(("silence", "state"), [(20, "late"), (45, "silent")])
 def test_a_worker_of_which_nothing_is_heard_no_longer_runs(visit, site, silence, state):
     gone, here = f"gone-{silence}", f"here-{silence}"
     worker(site, gone, silence, 60)
@@ -81,6 +81,7 @@ def test_a_worker_of_which_nothing_is_heard_no_longer_runs(visit, site, silence,
     assert row.locator("td[data-label='Runs for']").inner_text() == "1 min"
     row = page.locator(f"tr[data-key={here}]")
     assert "nothing heard" not in row.inner_text()
+    assert row.locator(".badge").inner_text() == "alive"
     assert row.locator("td[data-label='Runs for']").inner_text().startswith("1 min ")
 
 

@@ -62,6 +62,8 @@ def test_a_signal_is_sent_from_the_page_with_a_value_that_is_valid_json(visit, s
     ]
     steps = site.stock.ask("POST", f"/jobs/{job}/step", {"token": lease["token"]})["steps"]
     assert steps["approval"]["value"] == {"by": "ada", "order": 12345678901234567890}
+    page.locator("main .title .badge.running").wait_for()
+    assert "waited for signal approval" in columns(page, "[aria-label='Life of the job']", 0)
     page = visit(site.url, "/audit")
     row = page.locator("[aria-label=Audit] tbody tr", has_text=job).first
     row.get_by_role("link", name=job).click()

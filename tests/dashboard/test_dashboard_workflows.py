@@ -87,6 +87,22 @@ def test_the_graph_follows_its_jobs(visit, site):
     assert states(page)["join"] == "dead"
 
 
+def test_the_error_of_a_job_that_is_tried_again_is_of_the_past(visit, site):
+    made = diamond(site.stock, "again")
+    claim = {"queues": ["again"], "worker": "mill-7", "lease": 600}
+    (lease,) = site.stock.ask("POST", "/jobs/claim", claim)["jobs"]
+    failure = {
+        "id": lease["id"],
+        "token": lease["token"],
+        "code": "TimeoutError",
+        "message": "no answer",
+        "again": True,
+    }
+    site.stock.ask("POST", "/jobs/fail", {"jobs": [failure | {"delay": 0}]})
+    page = visit(site.url, f"/workflows/{made['flow']}")
+    assert node(page, "start").locator(".told").inner_text().split() == ["queued", "after", "TimeoutError"]
+
+
 def test_alike_jobs_are_one_node_that_counts_them_and_a_held_one_says_so(visit, site):
     made = fan_out(site.stock, "folded", 200, on_failure="hold")
     work(site.stock, "folded", 200, failing=2)

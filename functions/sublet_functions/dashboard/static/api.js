@@ -91,17 +91,37 @@ export async function problemOf(response) {
   return new ApiError(response.status, kind, String(body?.detail ?? `The server answered ${response.status}.`), Array.isArray(body?.errors) ? body.errors : []);
 }
 
+/** Fields of a job with data of its own code. */
+const DATA = ["payload", "result", "checkpoint"];
+
 /**
- * Parse JSON. Integers that a number of JavaScript cannot hold stay as they are written, where the browser can do that.
+ * Parse JSON. Chosen numbers stay as they are written, where the browser can do that.
  * @param {string} text
+ * @param {(value: number, source: string) => boolean} isKept
  */
-export function parse(text) {
+function parseKeeping(text, isKept) {
   const raw = /** @type {any} */ (JSON).rawJSON;
-  if (!raw || !/\d{16}/.test(text)) return JSON.parse(text);
   /** @type {any} */
   const keep = (/** @type {string} */ _key, /** @type {unknown} */ value, /** @type {{source?: string}} */ { source = "" }) =>
-    typeof value === "number" && /^-?\d+$/.test(source) && !Number.isSafeInteger(value) ? raw(source) : value;
-  return JSON.parse(text, keep);
+    typeof value === "number" && isKept(value, source) ? raw(source) : value;
+  return JSON.parse(text, raw && keep);
+}
+
+/**
+ * Parse JSON, and keep each number that JavaScript would write in another way: 1.0, or a large integer.
+ * @param {string} text
+ */
+export const parseExactly = (text) => parseKeeping(text, (value, source) => String(value) !== source);
+
+/**
+ * Parse an answer: numbers of a job's data, and large integers anywhere, stay as they are written.
+ * @param {string} text
+ */
+function parse(text) {
+  const answer = /\d{16}/.test(text) ? parseKeeping(text, (value, source) => /^-?\d+$/.test(source) && !Number.isSafeInteger(value)) : JSON.parse(text);
+  if (!answer || !Object.hasOwn(answer, "payload")) return answer;
+  const exact = parseExactly(text);
+  return Object.assign(answer, Object.fromEntries(DATA.filter((name) => name in exact).map((name) => [name, exact[name]])));
 }
 
 /** @type {WeakMap<object, number>} */

@@ -150,6 +150,18 @@ function about(job, seen) {
 }
 
 /**
+ * What the job did between an attempt and the next one.
+ * @param {any} before the attempt; null before the first one
+ */
+function waited(before) {
+  if (!before) return "waited";
+  const [kind, step] = before.code === "suspended" ? (before.message ?? "").split(" ", 2) : [];
+  if (kind === "signal") return `waited for signal ${step}`;
+  if (kind === "call") return `waited for the job of step ${step}`;
+  return kind === "sleep" ? `slept: ${step}` : "waited again";
+}
+
+/**
  * The spans of a job's life, in order.
  * @param {Job} job
  * @param {boolean} isLost
@@ -159,19 +171,21 @@ function about(job, seen) {
 export function spans(job, isLost, heldSince) {
   const out = /** @type {Span[]} */ ([]);
   let at = ms(job.submitted_at);
+  /** @type {any} */
+  let before = null;
   const wait = (/** @type {number} */ to, /** @type {string} */ name) => {
     if (to - at > 0) out.push({ name, kind: "wait", from: at, to, worker: "", note: "" });
     at = Math.max(at, to || at);
   };
   for (const one of job.attempts) {
-    const isNext = !out.length || one.number === 1;
-    wait(ms(one.claimed_at), isNext ? "waited" : "waited again");
+    wait(ms(one.claimed_at), waited(before));
     out.push({ name: `attempt ${one.number}`, kind: one.code === "completed" ? "good" : NEUTRAL.has(one.code) ? "wait" : "bad", from: ms(one.claimed_at), to: ms(one.ended_at), worker: one.worker, note: one.code });
     at = ms(one.ended_at);
+    before = one;
   }
   const end = job.finished_at ? ms(job.finished_at) : now();
   if (job.state === "running") {
-    wait(ms(job.claimed_at), out.length ? "waited again" : "waited");
+    wait(ms(job.claimed_at), waited(before));
     out.push({ name: `attempt ${job.attempt}`, kind: isLost ? "late" : "running", from: ms(job.claimed_at), to: end, worker: job.worker ?? "", note: "running" });
   } else if (awaits(job)[0] === "retry") {
     wait(heldSince, "waited for jobs");

@@ -1,5 +1,5 @@
 /** Orders for one job. Each sends the revision that the user saw, so that it cannot hit a changed job. */
-import { call, can, enc, parse, seesPayloads } from "./api.js";
+import { call, can, enc, parseExactly, seesPayloads } from "./api.js";
 import { h } from "./dom.js";
 import { form, refusal } from "./forms.js";
 import { pretty } from "./format.js";
@@ -161,7 +161,7 @@ function asPython(job) {
  */
 function jsonOf(data, name) {
   try {
-    return parse(String(data.get(name)));
+    return parseExactly(String(data.get(name)));
   } catch (error) {
     throw refusal(`The ${name} is not valid JSON: ${error instanceof Error ? error.message : error}`, name);
   }

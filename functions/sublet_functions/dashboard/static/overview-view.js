@@ -27,6 +27,8 @@ const PATIENCE = 1000;
 const QUEUES = 20;
 /** Seconds after which waiting jobs without a worker have waited too long for a tick. */
 const LATE = 90;
+/** Seconds for which a ready job waits too long, whoever works. */
+const LONG = 3600;
 /** Of what belongs to no queue, to a token that is limited to queues. */
 const HIDDEN = "hidden from a token that is limited to queues";
 
@@ -172,7 +174,7 @@ function health(stats, server) {
   const isLate = stats.backlog > 0 && stats.workers === 0 && (age === null || age > LATE);
   /** A line is bad, good, or (null) only a fact. @type {[string, boolean | null, import("./dom.js").Child][]} */
   const lines = [
-    ["Oldest ready job", stats.oldest_queued_seconds > 3600, stats.ready ? `waits ${duration(stats.oldest_queued_seconds)}` : "none waits"],
+    ["Oldest ready job", stats.oldest_queued_seconds > LONG || (stats.oldest_queued_seconds > LATE ? null : false), stats.ready ? `waits ${duration(stats.oldest_queued_seconds)}` : "none waits"],
     ["Maintenance", isLate, age === null ? "nothing was due yet" : `last needed ${coarse(age)} ago, ${stats.maintenance_by === null ? "by a hidden worker or tick" : `done by ${stats.maintenance_by}`}`],
     stats.workers === null ? ["Workers", null, HIDDEN] : ["Workers", stats.workers ? false : stats.ready > 0 || null, h("a", { href: link("workers") }, stats.workers ? `${count(stats.workers)} heard from in the last minute` : "none heard from in the last minute")],
     ["Without a worker", stats.unserved_jobs > 0, stats.unserved_jobs ? [`${plural(stats.unserved_jobs, "job")} in ${plural(stats.unserved_queues, "queue")}, for example `, queueLink(stats.unserved_example)] : "every queue is served"],

@@ -57,7 +57,7 @@ function list(workers, at, page) {
     const { about } = worker;
     const seen = ms(worker.seen_at);
     const silence = (at - seen) / 1000;
-    const state = silence > SILENT ? badge("warning", "silent") : worker.draining ? badge("draining") : badge("active", "alive");
+    const state = silence > SILENT ? badge("warning", "silent") : silence > QUIET ? badge("warning", "late") : worker.draining ? badge("draining") : badge("active", "alive");
     const host = [about.host, about.pid && `pid ${plain(about.pid)}`, about.platform].filter(Boolean).map(plain).join(" · ");
     const slots = figure(about.slots);
     const queues = Array.isArray(about.queues) ? about.queues : [];

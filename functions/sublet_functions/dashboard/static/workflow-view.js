@@ -305,7 +305,8 @@ function single({ jobs }, members) {
  * @param {Map<string, Member>} members
  */
 function noteOf(job, members) {
-  if (job.last_error && job.state !== "completed") return h("code", { class: "code" }, job.last_error.code);
+  if (job.last_error && FAILED.includes(job.state)) return h("code", { class: "code" }, job.last_error.code);
+  if (job.last_error && job.state !== "completed") return h("small", null, "after ", h("code", null, job.last_error.code));
   const [kind, what] = job.state === "scheduled" ? (job.awaits ?? "").split(" ", 2) : [];
   if (kind === "retry") return h("small", null, "until a retry");
   if (kind === "signal") return h("small", null, `until signal ${what}`);
