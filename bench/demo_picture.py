@@ -21,7 +21,7 @@ from sublet.devtools.demo.screen import Progress, Screen, WorkerStatus
 
 PICTURE = ROOT / "docs" / "pictures" / "demo.svg"
 COMMAND = "python3 -m jobs demo --once"
-COLUMNS = 120
+COLUMNS = 124
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
 

@@ -84,7 +84,7 @@ class Demo:
         screen.fact(
             "workers",
             f"up to {WORKERS}, summoned as the backlog requires; {SLOTS} slots each, and a few short jobs claimed ahead; "
-            f"leases of {LEASE:g} s, shorter than usual",
+            f"short leases of {LEASE:g} s",
         )
         screen.print()
         return AppInfo(app=APP, queues=[self._queue], tasks=[analyse.name], folders=[])
