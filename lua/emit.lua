@@ -24,7 +24,7 @@ for i = 4, #ARGV do
   end
 end
 local job, stream = load(id), key('stream:', id)
-if not job.state then return refusal('NOT_FOUND', 'no job ' .. tostring(id) .. ': it never existed, or its retention has passed') end
+if not job.state then return refusal('NOT_FOUND', 'no job ' .. tostring(id) .. ': it never existed, or was deleted (retention, erase)') end
 if job.state ~= 'running' or job.token ~= token then
   return refusal('LEASE_LOST', 'job ' .. id .. ': another attempt has begun, or it has ended: stop')
 end

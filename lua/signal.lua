@@ -16,7 +16,7 @@ if refused_because then return refused_because end
 local fault = step_fault(name, value)
 if fault then return refusal('INVALID', fault) end
 local job = load_movable(id)
-if not job.state then return refusal('NOT_FOUND', 'no job ' .. tostring(id) .. ': it never existed, or its retention has passed') end
+if not job.state then return refusal('NOT_FOUND', 'no job ' .. tostring(id) .. ': it never existed, or was deleted (retention, erase)') end
 local at, kind, before = string.match(kept_step(job, name) or '', '^(%d+) (%l+)\n(.*)$')
 if kind == 'signal' and before == value then return 'kept' end
 if kind then

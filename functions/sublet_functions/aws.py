@@ -22,7 +22,7 @@ from sublet_functions.http.request import Request, fold_headers
 from sublet_functions.http.response import Response
 
 RESERVE = 1.0
-"""So many seconds before the invocation's end, workers have ended and there is a response."""
+"""Seconds kept free at an invocation's end: workers have ended by then."""
 TEXT_MAX = 1_000_000
 """Most bytes of a response's body that are returned as text; a larger one becomes base64."""
 BODY_MAX = 4_700_000

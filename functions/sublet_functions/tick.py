@@ -94,7 +94,7 @@ class RoundResult(NamedTuple):
     pools: bool
     """Whether there are pools, to which workers may be owed."""
     error: JobsError | None
-    """Why schedules could not be fired; to be raised after workers were summoned. None: no error."""
+    """Why schedules could not be fired; the caller raises it once workers are summoned. None: no error."""
 
 
 def one_round(operations: Operations, by: str, summary: TickSummary) -> Plan[RoundResult]:

@@ -89,7 +89,7 @@ def _left(seconds: float | None, waited: float) -> float | None:
 def _check_number(queues: Sequence[str], source: JobSource) -> None:
     if len(queues) > HTTP_QUEUES and not isinstance(source, Store):
         raise Invalid(
-            f"{len(queues):,} queues: over HTTP a worker names up to {HTTP_QUEUES:,}: use patterns, such as tenant-*"
+            f"{len(queues):,} queues: a worker over HTTP may name {HTTP_QUEUES:,}: use patterns, such as tenant-*"
         )
 
 

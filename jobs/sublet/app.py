@@ -370,7 +370,7 @@ class App(Connections):
 
 
 def builtin(app: App) -> dict[str, Task[..., Any]]:
-    """Return the task `command`, which runs any program, as a dict by its name; for `sublet work --commands`.
+    """Return {"command": the task that runs any program}, for `sublet work --commands`.
     Raises Invalid if a task of the app has that name."""
     if command.NAME in app.tasks:
         raise Invalid(

@@ -198,7 +198,7 @@ class Context:
         text = encoded("checkpoint: the data", data)
         if len(text) > CHECKPOINT_MAX:
             raise Invalid(
-                f"checkpoint of {len(text):,} bytes: the limit is {CHECKPOINT_MAX:,}: store the data elsewhere, its address here"
+                f"checkpoint of {len(text):,} bytes: the limit is {CHECKPOINT_MAX:,}: store the data elsewhere, and only its address in the checkpoint"
             )
         self._send(News.CHECKPOINT, text)
 

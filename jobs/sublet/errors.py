@@ -284,7 +284,7 @@ _WORDS = {
 
 
 def fault_words(fault: Mapping[str, Any]) -> str:
-    """Return an error of a pydantic ValidationError in our words; with its own words if it has a custom type."""
+    """Return the text of an error of a pydantic ValidationError: ours for common types, otherwise its own."""
     kind: str = fault["type"]
     short = kind.removesuffix("_type").removesuffix("_parsing").removesuffix("_from_float")
     words = _WORDS.get(short.removesuffix("_attributes"))

@@ -168,8 +168,8 @@ end
 -- the order after an @, so that only the order itself repeats it.
 local function order_answer(job, verb, revision, ...)
   if not job.state then
-    return refusal('NOT_FOUND', 'no job ' .. tostring(job.id) .. ': it never existed, or '
-      .. (verb == 'erase' and 'was erased, or ' or '') .. 'its retention has passed')
+    return refusal('NOT_FOUND', 'no job ' .. tostring(job.id)
+      .. ': it never existed, or was deleted (retention, erase)')
   end
   local current = (job.attempt or 0) + (job.ops or 0)
   local asked, seen, answer = string.match(job.op or '', '^(%S+) (%S+) (.+)$')

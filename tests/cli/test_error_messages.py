@@ -214,7 +214,7 @@ def test_a_tick_finds_the_module_of_its_app(shell):
 
 
 def test_a_missing_object_is_exit_code_1(shell):
-    gone = "no job 0-nobody: it never existed, or its retention has passed"
+    gone = "no job 0-nobody: it never existed, or was deleted (retention, erase)"
     assert (
         shell.no(1, "get", "0-nobody")
         == f"{gone}; there is no namespace {shell.env['SUBLET_NAMESPACE']} yet: the first job creates it"

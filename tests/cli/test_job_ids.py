@@ -62,12 +62,12 @@ def test_an_end_names_only_jobs_that_the_verb_can_change(shell):
         shell.ok("submit", "add", "--id", own)
     shell.ok("cancel", "a-order")
     assert shell.json("cancel", "order") == [{"id": "0-b-order", "answer": "cancelled"}]
-    assert shell.run("promote", "order").stdout.endswith("passed; no scheduled job's id ends so\n")
+    assert shell.run("promote", "order").stdout.endswith("erase); no scheduled job's id ends so\n")
 
 
 def test_an_end_that_is_not_found_or_too_short_is_named(shell):
     job_id = shell.ok("submit", "add")
-    gone = "no job {}: it never existed, or its retention has passed; {}"
+    gone = "no job {}: it never existed, or was deleted (retention, erase); {}"
     assert shell.no(1, "get", "nowhere") == gone.format("nowhere", "no job's id ends so")
     short = gone.format(job_id[-3:], "write at least 4 characters of the end of an id")
     assert shell.no(1, "get", job_id[-3:]) == short

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from sublet import App
+from sublet.client.client import Client
 from sublet.client.sync_client import SyncClient
 from sublet.connection.settings import DURABILITIES, Settings
 from sublet.errors import Demoted, Forbidden, Invalid, NotDurable, OutOfMemory, QueueFull, Unconfirmed, Unfit
@@ -192,6 +193,18 @@ async def test_an_ordinary_submit_is_not_delayed_by_a_wait(both, here):
     with pytest.raises(Unconfirmed):
         await waiting
     await store.aclose()
+
+
+async def test_a_workflow_that_is_not_confirmed_is_stored_and_can_be_awaited(both, here):
+    async with Client(here) as client:
+        await client.store.submit([job("first")])
+        both.cut()
+        with pytest.raises(Unconfirmed):  # the end of the block raises
+            async with client.workflow() as flow:
+                handle = flow.add(job("only"))
+        assert (await handle.get()).workflow == flow.id
+        with pytest.raises(TimeoutError):
+            await flow.result(timeout=0.05)
 
 
 async def test_submits_of_one_turn_share_a_wait_and_later_ones_share_the_next(both, here):

@@ -245,7 +245,7 @@ async def test_what_cannot_be_added_is_refused(client, work):
         running.close()
         with pytest.raises(Invalid, match="give_up 0 s: use 1 s or more"):
             flow.add(work.job(2), give_up=0)
-    with pytest.raises(Invalid, match="the workflow is stored"):
+    with pytest.raises(Invalid, match="a stored workflow takes no more jobs"):
         flow.add(work.job(3))
 
 
@@ -258,7 +258,7 @@ async def test_before_the_end_of_the_block_nothing_is_stored_and_the_errors_say_
             ):
                 await call()
         for call in (flow.result, flow.get, flow.cancel):
-            with pytest.raises(Invalid, match="the workflow is not stored: its block does that at its end"):
+            with pytest.raises(Invalid, match="the workflow is not stored: its block stores it at its end"):
                 await call()
     assert (await handle.get()).workflow == flow.id
 

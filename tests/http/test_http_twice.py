@@ -80,7 +80,7 @@ async def test_a_problem_names_the_generated_id_when_redis_does_not_answer(tmp_p
             os.kill(server.pid, signal.SIGCONT)
         assert {answer.problem for answer in (none, named, keyed, many, all_named)} == {"unavailable"}
         (made,) = re.findall(
-            r"sent again unchanged, it could store its jobs twice; send it with the id (0-\w+)$",
+            r"the same request again could store its jobs twice: send it with the id (0-\w+)$",
             none.json()["detail"],
         )
         assert many.json()["detail"].endswith("give each job an id, or send an Idempotency-Key")

@@ -64,7 +64,7 @@ async def test_a_second_erase_is_not_found_and_says_so(desk):
     await ended(desk, "completed", "a")
     await desk.operate("erase", "a")
     before = desk.everything()
-    with pytest.raises(NotFound, match="no job a: it never existed, or was erased"):
+    with pytest.raises(NotFound, match="no job a: it never existed, or was deleted"):
         await desk.operate("erase", "a", 1)
     assert desk.everything() == before
 

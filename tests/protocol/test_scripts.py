@@ -94,7 +94,7 @@ async def test_a_refusal_is_raised_with_the_text_of_redis(run, desk):
         await run(verbs.cancel(desk.base, "nobody", 0))
     assert (caught.value.code, str(caught.value)) == (
         "NOT_FOUND",
-        "no job nobody: it never existed, or its retention has passed",
+        "no job nobody: it never existed, or was deleted (retention, erase)",
     )
 
 

@@ -145,7 +145,7 @@ async def test_a_result_that_is_too_large_for_a_step_is_named(source, store):
         ("no job", "step 'label': 'label' is not a job: give ctx.call the result of Task.job(…)"),
         ("twice", "step 'label' is used twice in this attempt"),
         ("a step", "step 'label' is used twice in this attempt"),
-        ("then a step", "signal 'label': a call has this name: give the signal another one"),
+        ("then a step", "signal 'label': a ctx.call of this job has this name: give the signal another one"),
     ],
 )
 async def test_a_misuse_is_named(store, how, words):

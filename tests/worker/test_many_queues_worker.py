@@ -134,7 +134,7 @@ async def test_a_registration_shows_some_of_many_queues(store, desk):
 
 @pytest.mark.parametrize("over", ["http"])
 async def test_over_http_a_worker_names_a_thousand_queues(source):
-    with pytest.raises(Invalid, match=r"2,000 queues: over HTTP a worker names up to 1,000: use patterns"):
+    with pytest.raises(Invalid, match=r"2,000 queues: a worker over HTTP may name 1,000: use patterns"):
         await work(App(), source, queues=TWO_THOUSAND)
 
 

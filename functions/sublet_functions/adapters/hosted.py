@@ -62,8 +62,7 @@ class Hosted:
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
         """Answer one request. Raises only CancelledError.
 
-        `principal`: the client, if the platform has authenticated it. Others need the token that
-        their route asks for; if none are configured, they get a 503.
+        `principal`: the client, if the platform has authenticated it. Otherwise the route's own rule decides.
         """
         self._running += 1
         try:

@@ -259,7 +259,7 @@ class LoopCall:
                     ) from None
                 if until is not None and time.monotonic() >= until:
                     raise LoopUnresponsive(
-                        f"the event loop of this process gave no result within {seconds:g} s"
+                        f"an answer took more than {seconds:g} s: Redis, or this process, is too slow"
                     ) from None
                 self.thread.soon(self.thread.ping)
             else:

@@ -31,7 +31,7 @@ class Route(Generic[B, Q]):
     responses: Mapping[int, Any]
     """What the body is for each status: a model, a media type, a tuple of these, or None."""
     problems: tuple[str, ...] = ()
-    """Slugs of problems that it may answer with, besides those of all routes."""
+    """Slugs of problems that it may answer with, besides those of all routes, and of its roles, method and body."""
     alias: str = ""
     """A second path for it; empty: none."""
     most: int = BODY_MAX

@@ -32,7 +32,7 @@ async def get_job(call: Call[Empty, WaitQuery]) -> Response:
     job_id, store = call.path["id"], call.store
     await check_job(call)
     if call.query.wait and (await store.watch(job_id, call.query.wait)).state is None:
-        raise NotFound(f"job {job_id} does not exist, or its retention has passed: check its id")
+        raise NotFound(f"job {job_id} never existed, or was deleted (retention, erase): check its id")
     return json_response(shown(await store.follow(store.operations.get(job_id)), call.principal))
 
 

@@ -47,7 +47,7 @@ def lease_problem(job_id: str, code: str) -> Problem:
     """Return the problem for a refused call: `not-found` for NOT_FOUND, else `lease-lost`."""
     if code == "NOT_FOUND":
         return Problem(
-            "not-found", f"job {job_id} does not exist, or its retention has passed: stop working on it"
+            "not-found", f"job {job_id} never existed, or was deleted (retention, erase): stop working on it"
         )
     return Problem("lease-lost", f"job {job_id} has ended, or the lease has expired: stop working on it")
 

@@ -68,7 +68,7 @@ async def submit_workflow(call: Call[NewWorkflow, Empty]) -> Response:
         if is_repeatable:
             raise
         resend = (
-            "sent again unchanged, it could store its jobs twice; give it an id, or send an Idempotency-Key"
+            "the same request again could store its jobs twice: give it an id, or send an Idempotency-Key"
         )
         raise MayBeStored(str(error), resend) from error
     except (Invalid, Refused) as error:

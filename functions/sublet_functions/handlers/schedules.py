@@ -159,5 +159,5 @@ def _check_replaced(call: Call[Any, Any], stored: Stored) -> None:
     if call.principal.scope is not None and stored.text("queue") not in call.principal.scope:
         raise Problem(
             "forbidden",
-            f"schedule {stored.name}: one of a queue outside those of the token of {call.principal.name} has this name: choose another",
+            f"schedule {stored.name}: the name is taken on a queue that the token of {call.principal.name} may not use: choose another",
         )

@@ -87,7 +87,7 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
 
 
 async def known_tasks(call: Call[Any, Any], jobs: Sequence[NewJob]) -> KnownTasks:
-    """Return the tasks that the server knows, with those of these jobs read anew if they are unknown."""
+    """Return the tasks that the server knows; they are read again after 10 s, for unknown ones after 1 s."""
     known = call.known
     if known is None:
         raise TypeError("a call that submits jobs needs `known`")
@@ -109,9 +109,7 @@ async def _store(
             how = f"send it with the id {jobs[0].id}"
         else:
             how = "give each job an id, or send an Idempotency-Key"
-        raise MayBeStored(
-            str(error), f"sent again unchanged, it could store its jobs twice; {how}"
-        ) from error
+        raise MayBeStored(str(error), f"the same request again could store its jobs twice: {how}") from error
 
 
 def job_of_event(event: Event, asked: EventQuery) -> NewJob:

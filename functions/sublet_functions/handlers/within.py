@@ -36,7 +36,7 @@ async def check_job(call: Call[Any, Any]) -> None:
     """Raise NotFound if the token is limited to queues, and the path's job is in none of them."""
     job_id = call.path["id"]
     if await outside(call, [job_id]):
-        raise NotFound(f"no job {job_id}: it never existed, or its retention has passed")
+        raise NotFound(f"no job {job_id}: it never existed, or was deleted (retention, erase)")
 
 
 async def taken(call: Call[Any, Any], job_ids: Sequence[str]) -> dict[str, Problem]:

@@ -8,7 +8,7 @@ class Limits:
     """Limits of a server's connections and requests."""
 
     connections: int = 4096
-    """Most open connections; further ones are answered 503 and closed."""
+    """Most open connections; further ones are answered 503, or only closed."""
     line: int = 8192
     """Most bytes of the URL in a request line."""
     field: int = 8190

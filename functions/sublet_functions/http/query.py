@@ -15,7 +15,8 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def parse_query(query: str, model: type[M]) -> M:
-    """Parse a request's query as `model`. Raises Problem for unknown, repeated or invalid fields."""
+    """Parse a request's query as `model`. Raises Problem for unknown fields (unless it ignores
+    them), repeated (but for lists) or invalid ones."""
     found: dict[str, Any] = {}
     try:
         given = parse_qs(query, keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")

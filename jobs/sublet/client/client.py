@@ -95,7 +95,7 @@ class Client:
                     yield chunk
                 if page.is_over:
                     return
-        raise TimeoutError(f"job {job_id} has not ended after {timeout:g} s; it continues")
+        raise TimeoutError(f"job {job_id} has not ended after {timeout:g} s; it was not cancelled")
 
     async def _whole(self, job_id: str, standing: Standing) -> Standing:
         if not is_reference(standing.result):
@@ -322,7 +322,8 @@ class Client:
         return await self.store.follow(self.store.operations.workers())
 
     async def drain(self, worker: str) -> str:
-        """Ask a worker to finish its running jobs and end. Return `drain`. Raises NotFound."""
+        """Ask a worker to finish its running jobs and end. Return `drain`. Raises NotFound, Invalid,
+        Changed if it restarts meanwhile."""
         return await self.store.follow(self.store.operations.drain(worker))
 
     @property

@@ -63,7 +63,7 @@ class Handle(Generic[R]):
 
     async def cancel(self) -> str:
         """Cancel the job. Return `cancelled`; if it is running, `requested`: its worker will end it. Raises
-        WrongState if it has ended.
+        WrongState if it has ended, NotFound.
         """
         return await self._client.cancel(self.id)
 

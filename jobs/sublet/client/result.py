@@ -41,7 +41,7 @@ def result_of(job_id: str, standing: Standing, decode: Callable[[bytes], T], wai
     if standing.state is State.COMPLETED:
         return decode(standing.result)
     if standing.state is None:
-        raise NotFound(f"no job {job_id}: it never existed, or its retention has passed")
+        raise NotFound(f"no job {job_id}: it never existed, or was deleted (retention, erase)")
     if standing.state not in FINISHED:
         raise TimeoutError(
             f"job {job_id} is still {standing.state} after {waited:g} s; it goes on: wait again"

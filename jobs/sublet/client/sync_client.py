@@ -92,7 +92,7 @@ class SyncClient:
                     yield chunk
                 if page.is_over:
                     return
-        raise TimeoutError(f"job {job_id} has not ended after {timeout:g} s; it continues")
+        raise TimeoutError(f"job {job_id} has not ended after {timeout:g} s; it was not cancelled")
 
     def _whole(self, job_id: str, standing: Standing) -> Standing:
         if not is_reference(standing.result):
@@ -317,7 +317,8 @@ class SyncClient:
         return self.store.follow(self.store.operations.workers())
 
     def drain(self, worker: str) -> str:
-        """Ask a worker to finish its running jobs and end. Return `drain`. Raises NotFound."""
+        """Ask a worker to finish its running jobs and end. Return `drain`. Raises NotFound, Invalid,
+        Changed if it restarts meanwhile."""
         return self.store.follow(self.store.operations.drain(worker))
 
     @property

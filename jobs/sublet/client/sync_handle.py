@@ -64,7 +64,7 @@ class SyncHandle(Generic[R]):
 
     def cancel(self) -> str:
         """Cancel the job. Return `cancelled`; if it is running, `requested`: its worker will end it. Raises
-        WrongState if it has ended.
+        WrongState if it has ended, NotFound.
         """
         return self._client.cancel(self.id)
 

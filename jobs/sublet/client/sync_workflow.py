@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sublet.client.result import load_json
 from sublet.client.sync_handle import SyncHandle
-from sublet.errors import Invalid, NotFound
+from sublet.errors import Invalid, NotFound, Unconfirmed
 from sublet.model import State, Submission
 from sublet.options import Seconds, milliseconds
 from sublet.protocol import keys
@@ -55,7 +55,9 @@ class SyncWorkflow:
         it. `into`: waiting jobs that shall wait for this one, too. Raises Invalid.
         """
         if self._is_stored:
-            raise Invalid("the workflow is stored: add jobs in the block, or make another workflow")
+            raise Invalid(
+                "a stored workflow takes no more jobs: add them before its block ends, or make another workflow"
+            )
         if not isinstance(job, Submission):
             raise Invalid(f"add takes a job that `Task.job(…)` made, not {type(job).__name__}")
         if on_failure not in ("cancel", "run", "hold"):
@@ -136,7 +138,7 @@ class SyncWorkflow:
 
     def _check_stored(self) -> None:
         if not self._is_stored:
-            raise Invalid("the workflow is not stored: its block does that at its end, unless it raises")
+            raise Invalid("the workflow is not stored: its block stores it at its end, unless that raises")
 
     def __enter__(self) -> "SyncWorkflow":
         return self
@@ -144,11 +146,18 @@ class SyncWorkflow:
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None and self._nodes and not self._is_stored:
             store = self._client.store
-            store.follow(operations.store(store.operations, self.id, self._nodes))
-            self._is_stored = True
-            for handle in self._handles:
-                handle._is_stored = True
+            try:
+                store.follow(operations.store(store.operations, self.id, self._nodes))
+            except Unconfirmed:
+                self._note_stored()
+                raise
+            self._note_stored()
             store.nudge([node.job.queue for node in self._nodes.values()])
+
+    def _note_stored(self) -> None:
+        self._is_stored = True
+        for handle in self._handles:
+            handle._is_stored = True
 
 
 def _list(some: One | Iterable[One]) -> Iterable[Any]:

@@ -191,7 +191,7 @@ def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Red
 
 
 def connect_sync(settings: Settings) -> "redis.Redis":
-    """Make a redis-py client without an event loop."""
+    """Make a synchronous redis-py client."""
     if settings.client_factory:
         return settings.client_factory.sync_client()
     options = _options(settings, False)

@@ -81,7 +81,7 @@ def _take(folder: Path) -> IO[bytes]:
         try:
             status = folder.lstat()
             if folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
-                raise _Taken(f"{folder} is a link, or others may use it: remove it")
+                raise _Taken(f"{folder} is a link, or belongs or is open to others: remove it")
             lock = open(folder / LOCKS[0], "ab")  # noqa: SIM115  # held until the process ends
         except FileNotFoundError:
             continue  # its platform has just ended

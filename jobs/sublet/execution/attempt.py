@@ -162,7 +162,7 @@ class Attempt:
     cancels_ignored = 0
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None
-    """The task that sends the last checkpoint and log. The outcome is reported after it."""
+    """The task that sent, or sends, the latest notes; the outcome is reported after it. None before the first."""
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ def get(base: str, job_id: str) -> Call[Job]:
     def read(reply: Sequence[Any]) -> Job:
         fields, lease_end, due = reply
         if not fields:
-            raise NotFound(f"no job {job_id}: it never existed, or its retention has passed")
+            raise NotFound(f"no job {job_id}: it never existed, or was deleted (retention, erase)")
         try:
             return job_from(job_id, pairs(fields), lease_end, due)
         except MALFORMED as error:

@@ -217,7 +217,7 @@ class HttpSource:
             await self._ask("PUT", "/tasks", lambda answer: None, body)
 
     async def workers(self) -> list[model.WorkerInfo]:
-        """Return the registered workers of this token; with the role `admin`, of all."""
+        """Return the workers registered with this token; for an admin of all queues, all."""
         return await self._ask(
             "GET",
             "/workers?jobs=false&own=true",

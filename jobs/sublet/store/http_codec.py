@@ -246,7 +246,7 @@ def continuation(ending: Completion, following: Following) -> dict[str, Any]:
 
 
 def continued(answer: Answer) -> str:
-    """Decode the answer to it: the job's state."""
+    """Decode the answer to a `continuation`: the completed job's state."""
     return str(answer.json()["state"])
 
 

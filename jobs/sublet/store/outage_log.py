@@ -25,7 +25,7 @@ class OutageLog:
         self._unlogged = 0
 
     def failed(self, what: str, error: Exception) -> None:
-        """Record a failed call; `Forbidden` counts as answered. `what` completes the log line "cannot …"."""
+        """Record a failed call; after `Forbidden`, `ongoing` is False. `what` completes the log line "cannot …"."""
         now = self._failed_at = time.monotonic()
         self._answered = isinstance(error, Forbidden)
         if self._since is None:

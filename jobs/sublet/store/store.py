@@ -255,7 +255,7 @@ class Store:
         return answer
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """Store checkpoints, logs and costs."""
+        """As `JobSource.note`."""
         words = await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
         spent = [(note.lease, int(note.cost)) for note in notes if note.cost]
         if spent:

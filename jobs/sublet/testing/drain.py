@@ -30,7 +30,7 @@ class Drained(Summary):
     died: int = 0
     """Attempts whose worker died, because their task raised `WorkerDied`."""
     scheduled: int = 0
-    """Jobs that wait for a moment, a signal or other jobs."""
+    """Jobs left that wait for a time, signal or job."""
     queued: int = 0
     """Jobs left in paused queues, or held back by limits."""
     running: int = 0

@@ -93,7 +93,7 @@ class Capacity:
 
     @property
     def has_free_child(self) -> bool:
-        """Whether a child process is free."""
+        """Whether a child process is free, or one more may be lent."""
         return self.processes + self.lent_children > self.running_in_children + self.reserved_children
 
     @property

@@ -51,7 +51,7 @@ def store(
             answers += yield from _send(operations, base, jobs, call)
         except JobsError as error:
             is_kept = is_repeatable and isinstance(error, Unavailable)
-            if number and not is_kept:  # else nothing is stored
+            if number and not is_kept:  # a sealed one stays
                 with contextlib.suppress(JobsError):
                     yield storing.workflow(base, workflow_id, "cancel")
             raise
@@ -111,7 +111,7 @@ def upstream(operations: SubmitOperations, job_id: str) -> Plan[list[str]]:
     ]
     key = keys.upstream(base, job_id)
     if not (yield Call((("HLEN", keys.job(base, job_id)),), int)):
-        raise NotFound(f"no job {job_id}: it never existed, or its retention has passed")
+        raise NotFound(f"no job {job_id}: it never existed, or was deleted (retention, erase)")
     found: list[str] = []
     while True:
         command = ("LRANGE", key, len(found), len(found) + UPSTREAM_PAGE - 1)

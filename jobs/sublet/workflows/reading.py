@@ -195,7 +195,7 @@ def _listed(base: str, job_id: str, start: int, limit: int) -> Call[tuple[int, l
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         is_there, count, ids = reply
         if not is_there:
-            raise NotFound(f"no job {job_id}: it never existed, or its retention has passed")
+            raise NotFound(f"no job {job_id}: it never existed, or was deleted (retention, erase)")
         return count, [reads.shown(one) for one in ids]
 
     commands = (

@@ -35,7 +35,7 @@ def _ids(base: str, lease: Lease, start: int) -> Call[list[str]]:
     def read(reply: Sequence[Any]) -> list[str]:
         (state, token), ids = reply
         if state is None:
-            raise NotFound(f"no job {lease.id}: it never existed, or its retention has passed")
+            raise NotFound(f"no job {lease.id}: it never existed, or was deleted (retention, erase)")
         if (shown(state), shown(token or b"")) != ("running", lease.token):
             raise LeaseLost(f"job {lease.id}: another attempt has begun, or it has ended: stop")
         return [shown(one) for one in ids]

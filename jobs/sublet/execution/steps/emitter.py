@@ -94,7 +94,7 @@ class Emitter:
         del self._unsent[: len(batch)]
 
     async def flush(self) -> None:
-        """Send all chunks now, and again while the server is away."""
+        """Send all chunks now, and again without an answer; after another error some are left."""
         while self._unsent and not self._error:
             self._start()
             if self._sending:

@@ -80,7 +80,9 @@ class _Plans:
         if kept.kind == "timeout":
             raise TimeoutError(f"the signal {name} did not come in time")
         if kept.kind in CALLS:
-            raise Invalid(f"signal {name!r}: a call has this name: give the signal another one")
+            raise Invalid(
+                f"signal {name!r}: a ctx.call of this job has this name: give the signal another one"
+            )
         return json.loads(kept.value)
 
     def call(self, name: str, job: Submission) -> Plan[Any]:
@@ -291,7 +293,7 @@ def _load(name: str, function: Callable[..., Any], kept: Kept) -> Any:
     if kept.kind == "timeout":
         raise Invalid(f"step {name!r} is a wait that ended without its signal: give the step another name")
     if kept.kind in CALLS:
-        raise Invalid(f"step {name!r}: a call has this name: give the step another one")
+        raise Invalid(f"step {name!r}: a ctx.call of this job has this name: give the step another one")
     try:
         return _codec(function).load(kept.value)
     except ValidationError as error:

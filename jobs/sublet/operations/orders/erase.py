@@ -47,7 +47,7 @@ def erase(settings: HasStorage, base: str, job_id: str, revision: int | None, by
     for looks in range(LOOKS, 0, -1):
         seen: _Seen = yield _look(base, job_id)
         if not seen.state:
-            raise NotFound(f"no job {job_id}: its retention has passed, it never existed, or was erased")
+            raise NotFound(f"no job {job_id}: it never existed, or was deleted (retention, erase)")
         if seen.state not in FINISHED:  # it may still get a result, which must not be left
             raise WrongState(
                 f"job {job_id} is {seen.state}: erase takes one that is completed or dead or cancelled: cancel it first"

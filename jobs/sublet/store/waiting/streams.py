@@ -60,7 +60,7 @@ class Streams:
                 arrival = feed.arrival
                 page = await self._read(feed, after, count)
                 if is_first and page.state is None:
-                    raise NotFound(f"no job {job_id}: it never existed, or its retention has passed")
+                    raise NotFound(f"no job {job_id}: it never existed, or was deleted (retention, erase)")
                 is_first, after, missed = False, page.cursor, missed or page.missed
                 if seconds > 0 and not (asked or page.more or page.is_over or page.is_watched):
                     asked = True
@@ -222,7 +222,7 @@ def follow_stream_sync(
         while True:
             page = transport.run(read_stream(base, job_id, after))
             if is_first and page.state is None:
-                raise NotFound(f"no job {job_id}: it never existed, or its retention has passed")
+                raise NotFound(f"no job {job_id}: it never existed, or was deleted (retention, erase)")
             is_first, after, missed = False, page.cursor, missed or page.missed
             if page.entries or not page.more:
                 yield page._replace(missed=missed)

@@ -1,4 +1,4 @@
-"""JSON of one type as pydantic writes it, but with `bytes` as base64, and without NaN."""
+"""JSON of one type as pydantic writes it, but with `bytes` as base64url, and without NaN."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -73,7 +73,7 @@ class JsonCodec:
         return _with_base64(schema)
 
     def json_schema(self, mode: JsonSchemaMode) -> dict[str, Any] | None:
-        """Return the type's JSON Schema: of the values that it reads (`validation`) or writes; None if it has
+        """Return the JSON Schema of the values that are read (`validation`) or written; None if the type has
         none.
         """
         try:
