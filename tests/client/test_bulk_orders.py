@@ -163,6 +163,34 @@ async def test_jobs_that_come_after_the_count_are_neither_counted_nor_changed(cl
     assert (await client.order_page(order, Selection(), dry_run=True)).found == 9
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_jobs_that_die_meanwhile_change_nothing(client, dry_run):
+    """Two die before each read: the others are found and ordered once."""
+    await make_dead(client, 450)
+    counted = await client.order_page("retry", Selection(), dry_run=True)
+    await later(client, counted)
+    orders, found, ids, cursor = client.store.operations, 0, [], None
+    while not found or cursor:
+        plan = orders.order_page(
+            "retry", Selection(), dry_run=dry_run, cursor=cursor, counted_at=counted.counted_at
+        )
+        reply, page = None, None
+        while not page:
+            try:
+                call = plan.send(reply)
+            except StopIteration as end:
+                page = end.value
+                break
+            if call.commands[0][0] == "ZRANGE":
+                await asyncio.gather(*(client.submit("t", {}, Options(queue="late")) for _ in range(2)))
+                leases = (await client.store.claim(worker="w", queues=["late"], n=2, lease=60)).leases
+                await client.store.settle([Failure(lease, "Boom", "", again=False) for lease in leases])
+            reply = await client.store.run(call)
+        found, cursor = found + page.found, page.cursor
+        ids += [one.id for one in page.outcomes if one.answer == "queued"]
+    assert (found, len(ids), len(set(ids))) == ((450, 0, 0) if dry_run else (450, 450, 450))
+
+
 async def test_a_job_that_dies_after_the_count_stays_dead(client):
     await client.submit("t")
     counted = await client.order_page("retry", Selection(), dry_run=True)

@@ -155,10 +155,16 @@ def with_index(sections: Sections, tag: str) -> Plan[tuple[Sections, dict[str, i
 
 
 def list_jobs(
-    sections: Sections, wanted: Filter, limit: int, cursor: str | None, older: Mapping[str, int] | None = None
+    sections: Sections,
+    wanted: Filter,
+    limit: int,
+    cursor: str | None,
+    older: Mapping[str, int] | None = None,
+    *,
+    is_rising: bool = False,
 ) -> Plan[Page]:
     """Return a page of the jobs in these sections that the filter matches. `older`: the dict from `with_index`.
-    Raises Invalid for a cursor of another list.
+    `is_rising`: with the jobs that end meanwhile last. Raises Invalid for a cursor of another list.
     """
     at, place = _position(sections, cursor)
     found: list[JobSummary] = []
@@ -172,10 +178,10 @@ def list_jobs(
             chunk = yield from _members(base, structure, place, room)
         elif is_index:
             chunk = yield from _tagged(base, structure, place, room, bound)
+        elif structure in ALL_QUEUES:
+            chunk = yield from _all_queues(base, structure, place, room)
         else:
-            chunk = yield from (_all_queues if structure in ALL_QUEUES else _structure)(
-                base, structure, place, room
-            )
+            chunk = yield from _structure(base, structure, place, room, is_rising)
         taken = wanted.up_to(bound) if bound and not is_index else wanted
         names += chunk.names
         following = chunk.following
@@ -197,9 +203,9 @@ def list_jobs(
     return Page(jobs=tuple(found), cursor=_cursor(*sections[at], place) if at < len(sections) else None)
 
 
-def _structure(base: str, structure: str, place: _Place, room: int) -> Plan[_Chunk]:
+def _structure(base: str, structure: str, place: _Place, room: int, is_rising: bool) -> Plan[_Chunk]:
     asked = min(SOME, room)
-    ids: list[str] = yield reads.ids(base, structure, place.offset, asked)
+    ids: list[str] = yield reads.ids(base, structure, place.offset, asked, is_rising=is_rising)
     # Fewer: it is the end, also for a list that a producer makes longer meanwhile
     following = _Place(place.offset + len(ids)) if len(ids) == asked else None
     return _Chunk([(one, _Place(place.offset + i)) for i, one in enumerate(ids, 1)], following)

@@ -265,9 +265,9 @@ def attempt_workers(base: str, attempts: Sequence[tuple[str, int]]) -> Call[dict
     return together([("HGET", keys.job(base, job_id), f"attempt:{n}") for job_id, n in attempts], read)
 
 
-def ids(base: str, structure: str, start: int, count: int) -> Call[list[str]]:
-    """Read up to `count` job ids of a structure from index `start` on, of finished jobs counted from the end."""
-    order = ("REV",) if structure in FINISHED else ()
+def ids(base: str, structure: str, start: int, count: int, *, is_rising: bool = False) -> Call[list[str]]:
+    """Read up to `count` job ids of a structure from index `start` on; unless `is_rising`, of finished jobs counted from the end."""
+    order = () if is_rising or structure not in FINISHED else ("REV",)
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
     return Call((command,), lambda reply: [shown(i) for i in reply])
 

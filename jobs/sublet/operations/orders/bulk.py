@@ -167,8 +167,8 @@ def order_page(
         yield from _enter(sections[0][0], wanted.workflow, name if order else "")
     course = yield from _course(cursor, counted_at)
     began = EPOCH + course.began * MS
-    page: Page = yield from job_list.list_jobs(sections, wanted.listed(), PAGE, course.place)
-    jobs = [job for job in page.jobs if wanted.takes(job, began)]
+    page: Page = yield from job_list.list_jobs(sections, wanted.listed(), PAGE, course.place, is_rising=True)
+    jobs = [*{job.id: job for job in page.jobs if wanted.takes(job, began)}.values()]
     jobs = (yield from _causes(sections[0][0], jobs)) if name == "retry" and wanted.workflow else jobs
     course = course._replace(found=course.found + len(jobs), place=page.cursor)
     _stop_at_more(course.found, course.found - len(jobs), expected)
