@@ -65,7 +65,7 @@ async def test_an_erase_is_refused_for_an_unfinished_job_and_found_once(client):
         await client.erase(job.id)
     await client.cancel(job.id)
     assert await client.erase(job.id) == "erased"
-    with pytest.raises(NotFound, match="or was erased"):
+    with pytest.raises(NotFound, match="or was deleted"):
         await client.erase(job.id)
 
 

@@ -121,7 +121,7 @@ def test_an_order_for_a_job_that_has_changed_is_refused_and_says_so(visit, site)
     done = []
     page.route("**/retry", overtake)
     page.get_by_role("button", name="Retry").click()
-    page.locator("#toast.bad").wait_for()
+    page.locator("#toast.bad", has_text="It has changed meanwhile: nothing was done.").wait_for()
     assert site.stock.ask("GET", f"/jobs/{job}")["state"] == "dead"
     page.get_by_text("again").first.wait_for()  # the page shows the job as it is now
 

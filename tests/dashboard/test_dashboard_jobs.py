@@ -153,7 +153,6 @@ def test_a_job_shows_its_life_its_attempts_and_its_data(visit, site):
         "the attempt took 300 s",
         "KeyError: 'c-1841'",
         "mill-7",
-        "waited",
         "attempt 1",
     ):
         assert expected in text, expected
@@ -273,6 +272,35 @@ def test_a_job_is_submitted_again_in_its_group_and_at_its_cost(visit, site):
     assert [{name: job[name] for name in options} for job in made] == [options, options]
 
 
+def test_a_copied_command_has_no_characters_that_change_its_direction(visit, site):
+    name = "a\u202egnp.exe\u2066"
+    job = site.stock.submit("t", "bidi", payload={"name": name})
+    site.stock.ask("POST", f"/jobs/{job}/cancel")  # a list of all jobs begins with the unfinished ones
+    page = visit(site.url, f"/jobs/{job}")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for button in ("Copy as curl", "Copy as Python"):
+        page.get_by_role("button", name=button).click()
+        page.wait_for_selector("#toast")
+        text = page.evaluate("navigator.clipboard.readText()")
+        assert (text.isascii(), "u202egnp" in text) == (True, True)
+        page.evaluate("document.getElementById('toast')?.remove()")
+    sent = re.search(r'json.loads\((".*")\), Options', text)
+    assert json.loads(json.loads(sent[1])) == {"name": name}
+
+
+def test_the_whole_message_of_the_last_error_is_shown(visit, site):
+    page = visit(site.url, f"/jobs/{site.stock.dead('t', 'long', 'Boom', 'words ' * 100 + 'end')}")
+    page.locator(".note.error", has_text="words end").wait_for()
+
+
+def test_an_id_that_is_not_there_says_so(visit, site):
+    page = visit(site.url)
+    page.keyboard.press("/")
+    page.keyboard.type("0-nope")
+    page.keyboard.press("Enter")
+    page.locator("#toast", has_text="No job or workflow 0-nope: it never existed, or was deleted.").wait_for()
+
+
 def test_a_copy_of_a_job_whose_payload_was_deleted_says_so(visit, site):
     job = site.stock.settle(site.stock.held("t", "copied", payload={"a": 1}), "complete", result=None)
     page = visit(site.url, f"/jobs/{job}")
@@ -360,12 +388,12 @@ def test_a_list_has_the_column_of_workers_where_each_job_has_one(visit, site, qu
 
 
 def test_a_list_of_all_jobs_names_the_worker_of_a_running_one_below_its_lease(visit, site):
-    lease = site.stock.held("t", "mixed", worker="mill-8")
-    ended = site.stock.settle(site.stock.held("t", "mixed-2", worker="mill-8"), "complete", result=None)
-    page = visit(site.url, "/jobs")
+    lease = site.stock.held("mix", "mixed", worker="mill-8")
+    ended = site.stock.settle(site.stock.held("mix", "mixed-2", worker="mill-8"), "complete", result=None)
+    page = visit(site.url, "/jobs?task=mix")
     page.locator(f"#jobs tr[data-key='{ended}']").wait_for()
     running = page.locator(f"#jobs tr[data-key='{lease['id']}'] td.when")
     assert running.inner_text().split("\n")[1:] == ["lease left", "mill-8"]
     assert "mill-8" not in page.locator(f"#jobs tr[data-key='{ended}']").inner_text()
     running.get_by_role("link", name="mill-8").click()
-    page.wait_for_url("**/ui/jobs?worker=mill-8")
+    page.wait_for_url("**/ui/jobs?task=mix&worker=mill-8")

@@ -98,9 +98,9 @@ def test_the_error_of_a_job_that_is_tried_again_is_of_the_past(visit, site):
         "message": "no answer",
         "again": True,
     }
-    site.stock.ask("POST", "/jobs/fail", {"jobs": [failure | {"delay": 0}]})
+    site.stock.ask("POST", "/jobs/fail", {"jobs": [failure]})
     page = visit(site.url, f"/workflows/{made['flow']}")
-    assert node(page, "start").locator(".told").inner_text().split() == ["queued", "after", "TimeoutError"]
+    assert node(page, "start").locator(".told").inner_text().split() == ["scheduled", "after", "TimeoutError"]
 
 
 def test_alike_jobs_are_one_node_that_counts_them_and_a_held_one_says_so(visit, site):
@@ -108,6 +108,7 @@ def test_alike_jobs_are_one_node_that_counts_them_and_a_held_one_says_so(visit, 
     work(site.stock, "folded", 200, failing=2)
     page = visit(site.url, f"/workflows/{made['flow']}")
     page.wait_for_selector(".node.fold")
+    node(page, "fetch").get_by_text("2 dead").wait_for()
     assert page.locator(".node").count() == 3
     text = node(page, "fetch").inner_text()
     assert re.sub(r"\s+", " ", text) == "fetch × 200 2 dead 198 completed"

@@ -114,6 +114,27 @@ async def test_a_traceback_begins_in_the_code_of_the_task(hire, task):
     assert "child_main" not in ending.detail
 
 
+def test_cut_errors_keep_their_frames_and_are_marked():
+    def deep(n):
+        if n:
+            deep(n - 1)
+        raise RuntimeError("x" * 5000)
+
+    lease = Lease("0-a", "1.t", 1, 0, "q", "t", 1000, b"{}", "")
+    with pytest.raises(RuntimeError) as caught:
+        deep(0)
+    ending = ending_of(lease, caught.value)
+    assert (len(ending.message), ending.message[-1]) == (1024, "…")
+    assert "in deep" in ending.detail
+    assert ending.detail.endswith("x…\n")
+    with pytest.raises(RuntimeError) as caught:
+        deep(1)
+    ending = ending_of(lease, caught.value.with_traceback(caught.value.__traceback__))
+    assert ending.detail.count("in deep") == 2
+    long = ending_of(lease, ExceptionGroup("all", [RuntimeError("y" * 900) for _ in range(9)])).detail
+    assert (len(long), long[:2]) == (4096, "…\n")
+
+
 class Broken(Exception):
     def __str__(self):
         raise AssertionError

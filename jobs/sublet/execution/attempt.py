@@ -268,9 +268,9 @@ def _ending_of(lease: Lease, error: BaseException, again: bool) -> Ending:
     if isinstance(error, BaseExceptionGroup) and error.split(Suspended)[1] is None:  # of a TaskGroup
         return _ending_of(lease, error.exceptions[0], again)
     if isinstance(error, Snooze):
-        return Release(lease, checked_delay(error.delay), str(error.reason)[:1024])
+        return Release(lease, checked_delay(error.delay), stack.cut(str(error.reason)))
     if isinstance(error, Discard):
-        return Failure(lease, "discarded", str(error.reason)[:1024], again=False)
+        return Failure(lease, "discarded", stack.cut(str(error.reason)), again=False)
     if isinstance(error, UnknownTask):
         return Release(lease, 0, str(error)[:1024], "unknown_task")
     if isinstance(error, Crashed):
@@ -282,7 +282,7 @@ def _ending_of(lease: Lease, error: BaseException, again: bool) -> Ending:
 
 def _words(error: BaseException) -> tuple[str, str]:
     try:
-        return " ".join(str(error).split())[:1024], stack.of_error(error)
+        return stack.cut(" ".join(str(error).split())), stack.of_error(error)
     except BaseException as second:  # noqa: BLE001  # a broken __str__ must not hide the failure
         said = f"the exception's message cannot be read: its code raised {type(second).__name__}"
         return said, stack.of_frames(error)

@@ -13,6 +13,8 @@ from sublet.source_tree import PACKAGE
 
 DETAIL_MAX = 4096
 """How many characters of a traceback or stack are kept, from its end."""
+MESSAGE_MAX = 1024
+"""The same of a message's beginning."""
 SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
 """The signal at which a child process writes its stack."""
 _OWN = (os.path.dirname(__file__) + os.sep, str(PACKAGE / "execution") + os.sep)
@@ -64,7 +66,13 @@ def of_error(error: BaseException) -> str:
     """Return the traceback of an exception, from the first frame of the task's code on."""
     whole = traceback.TracebackException.from_exception(error, compact=True)
     whole.stack = _task_part(whole.stack)
-    return "".join(whole.format())[-DETAIL_MAX:]
+    text = "".join(part if len(part) <= MESSAGE_MAX else f"{cut(part)}\n" for part in whole.format())
+    return text if len(text) <= DETAIL_MAX else f"…\n{text[2 - DETAIL_MAX :]}"
+
+
+def cut(message: str) -> str:
+    """Return a message, or its beginning and `…`."""
+    return message if len(message) <= MESSAGE_MAX else f"{message[: MESSAGE_MAX - 1]}…"
 
 
 def of_frames(error: BaseException) -> str:

@@ -168,7 +168,9 @@ def _steps(samples: Sequence[Sample], how: _Resolution, end: int) -> dict[int, R
 def _rates(one: Sample, following: Sample) -> Iterator[Value]:
     passed = following.at - one.at
     for before, after in zip(one.totals, following.totals, strict=True):
-        yield round(MINUTE * (after - before) / passed, 3) if passed and after >= before else None
+        yield (
+            round(MINUTE * (after - before) / max(passed, MINUTE), 3) if passed and after >= before else None
+        )
 
 
 def _total(rows: Sequence[Row | None]) -> Row:

@@ -164,7 +164,7 @@ def list_jobs(
     is_rising: bool = False,
 ) -> Plan[Page]:
     """Return a page of the jobs in these sections that the filter matches. `older`: the dict from `with_index`.
-    `is_rising`: with the jobs that end meanwhile last. Raises Invalid for a cursor of another list.
+    `is_rising`: jobs that end meanwhile are last. Raises Invalid for a cursor of another list.
     """
     at, place = _position(sections, cursor)
     found: list[JobSummary] = []
@@ -174,14 +174,7 @@ def list_jobs(
         room = min(limit - len(found) if wanted == Filter() else EXAMINED, EXAMINED - examined)
         bound = (older or {}).get(base, 0)
         is_index = structure.startswith((TAG, members.STRUCTURE))
-        if structure.startswith(members.STRUCTURE):
-            chunk = yield from _members(base, structure, place, room)
-        elif is_index:
-            chunk = yield from _tagged(base, structure, place, room, bound)
-        elif structure in ALL_QUEUES:
-            chunk = yield from _all_queues(base, structure, place, room)
-        else:
-            chunk = yield from _structure(base, structure, place, room, is_rising)
+        chunk = yield from _chunk(base, structure, place, room, bound, is_rising)
         taken = wanted.up_to(bound) if bound and not is_index else wanted
         names += chunk.names
         following = chunk.following
@@ -201,6 +194,16 @@ def list_jobs(
             following = chunk.following
         at, place = (at, following) if following else (at + 1, _Place())
     return Page(jobs=tuple(found), cursor=_cursor(*sections[at], place) if at < len(sections) else None)
+
+
+def _chunk(base: str, structure: str, place: _Place, room: int, bound: int, is_rising: bool) -> Plan[_Chunk]:
+    if structure.startswith(members.STRUCTURE):
+        return (yield from _members(base, structure, place, room))
+    if structure.startswith(TAG):
+        return (yield from _tagged(base, structure, place, room, bound))
+    if structure in ALL_QUEUES:
+        return (yield from _all_queues(base, structure, place, room))
+    return (yield from _structure(base, structure, place, room, is_rising))
 
 
 def _structure(base: str, structure: str, place: _Place, room: int, is_rising: bool) -> Plan[_Chunk]:

@@ -266,7 +266,7 @@ def attempt_workers(base: str, attempts: Sequence[tuple[str, int]]) -> Call[dict
 
 
 def ids(base: str, structure: str, start: int, count: int, *, is_rising: bool = False) -> Call[list[str]]:
-    """Read up to `count` job ids of a structure from index `start` on; unless `is_rising`, of finished jobs counted from the end."""
+    """Read up to `count` job ids of a structure from index `start` on; of finished jobs from the end, unless `is_rising`."""
     order = () if is_rising or structure not in FINISHED else ("REV",)
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
     return Call((command,), lambda reply: [shown(i) for i in reply])

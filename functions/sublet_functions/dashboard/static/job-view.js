@@ -68,7 +68,7 @@ function render(job, page, seen, upstream, stream) {
     h("div", { class: "title" }, h("h1", { id: "title" }, job.task), badge(job.state), awaits(job)[0] === "retry" ? badge("held") : null, isLost ? badge("warning", "lease ended") : null, job.cancel_requested_at && job.state === "running" ? badge("cancelled", "cancel asked") : null),
     h("p", { class: "subtitle" }, h("code", null, job.id)),
     h("div", { class: "row orders" }, jobOrders(job, page)),
-    ["dead", "cancelled"].includes(job.state) && job.last_error ? h("div", { class: "note error" }, icon(job.state), h("p", null, h("code", { class: "code" }, job.last_error.code), " ", job.last_error.message)) : null,
+    ["dead", "cancelled"].includes(job.state) && job.last_error ? h("div", { class: "note error" }, icon(job.state), h("p", null, h("code", { class: "code" }, job.last_error.code), " ", wholeError(job))) : null,
     isLost ? h("div", { class: "note" }, icon("warning"), h("p", null, "No heartbeat arrived before the lease ended: the worker has died, or cannot be reached. The next claim of this queue, or a tick, gives the job to another worker.")) : null,
     job.waits_for ? h("div", { class: "note" }, icon("held"), h("p", null, "It waits: ", waitsFor(job), ".")) : null,
     job.awaits ? h("div", { class: "note" }, icon("held"), h("p", null, awaited(job, upstream))) : null,
@@ -80,6 +80,16 @@ function render(job, page, seen, upstream, stream) {
     job.steps.length ? panel("Kept steps", steps(job)) : null,
     h("div", { class: "columns" }, panel("Payload", job.payload === null && seesPayloads() ? h("p", { class: "faint" }, "Deleted after completion.") : data(job.payload, `${job.id} payload`, paint, "Payload")), result, job.checkpoint === null ? null : panel("Checkpoint", data(job.checkpoint, `${job.id} checkpoint`, paint, "Checkpoint"))),
   ];
+}
+
+/**
+ * The message of the last error, of which a job keeps the beginning, and its attempt more.
+ * @param {Job} job
+ * @returns {string}
+ */
+function wholeError({ last_error: { message }, attempts: all }) {
+  const more = all.at(-1)?.message ?? "";
+  return more.startsWith(message) ? more : message;
 }
 
 /**

@@ -140,7 +140,13 @@ const told = (job) => (job.payload === null ? "Copied without arguments: they we
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 /** @param {Job} job */
-const asCurl = (job) => `curl --json ${quoted(JSON.stringify(bodyOf(job)))} -H "Authorization: Bearer $SUBLET_TOKEN" ${quoted(new URL("jobs", new URL(link(""), location.href)).href)}`;
+const asCurl = (job) => `curl --json ${quoted(visible(JSON.stringify(bodyOf(job))))} -H "Authorization: Bearer $SUBLET_TOKEN" ${quoted(new URL("jobs", new URL(link(""), location.href)).href)}`;
+
+/**
+ * JSON with escapes for characters that change the direction of text, so that a command is what it looks like.
+ * @param {string} json
+ */
+const visible = (json) => json.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 /** @param {Job} job */
 function asPython(job) {
@@ -150,7 +156,7 @@ function asPython(job) {
   if (job.tags?.length) options.push(`tags=${JSON.stringify(job.tags)}`);
   if (job.group) options.push(`group=${JSON.stringify(job.group)}`);
   if (job.cost > 1) options.push(`cost=${job.cost}`);
-  const payload = JSON.stringify(JSON.stringify(job.payload ?? {}));
+  const payload = JSON.stringify(visible(JSON.stringify(job.payload ?? {})));
   return `import json\n\nfrom sublet import Options, SyncClient\n\nwith SyncClient() as client:\n    client.submit(${JSON.stringify(job.task)}, json.loads(${payload}), Options(${options.join(", ")}))\n`;
 }
 

@@ -46,7 +46,10 @@ export async function find(text) {
     return null;
   }
   try {
-    return (ID.test(text) && (await byId(text))) || (await byName(text)) || (!ID.test(text) && (await byId(text))) || link("jobs", "", { task: text });
+    const place = (ID.test(text) && (await byId(text))) || (await byName(text)) || (!ID.test(text) && (await byId(text)));
+    if (place || !ID.test(text)) return place || link("jobs", "", { task: text });
+    toast(`No job or workflow ${text}: it never existed, or was deleted.`, "bad");
+    return null;
   } catch (error) {
     toast(error instanceof Error ? error.message : String(error), "bad");
     return null;

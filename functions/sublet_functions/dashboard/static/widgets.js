@@ -315,7 +315,8 @@ export async function perform(order, done) {
     if (done) toast(done);
     return answer;
   } catch (error) {
-    toast(error instanceof Error ? error.message : String(error), "bad");
+    const hasChanged = error instanceof ApiError && error.kind === "changed";
+    toast(hasChanged ? "It has changed meanwhile: nothing was done." : error instanceof Error ? error.message : String(error), "bad");
     return null;
   }
 }
