@@ -163,6 +163,25 @@ async def test_jobs_that_come_after_the_count_are_neither_counted_nor_changed(cl
     assert (await client.order_page(order, Selection(), dry_run=True)).found == 9
 
 
+async def follow(client, plan, between):
+    """Run a plan; before each read of a list, `between` is awaited."""
+    reply = None
+    while True:
+        try:
+            call = plan.send(reply)
+        except StopIteration as end:
+            return end.value
+        if call.commands[0][0] == "ZRANGE":
+            await between()
+        reply = await client.store.run(call)
+
+
+async def two_die(client):
+    await asyncio.gather(*(client.submit("t", {}, Options(queue="late")) for _ in range(2)))
+    leases = (await client.store.claim(worker="w", queues=["late"], n=2, lease=60)).leases
+    await client.store.settle([Failure(lease, "Boom", "", again=False) for lease in leases])
+
+
 @pytest.mark.parametrize("dry_run", [True, False])
 async def test_jobs_that_die_meanwhile_change_nothing(client, dry_run):
     """Two die before each read: the others are found and ordered once."""
@@ -174,18 +193,7 @@ async def test_jobs_that_die_meanwhile_change_nothing(client, dry_run):
         plan = orders.order_page(
             "retry", Selection(), dry_run=dry_run, cursor=cursor, counted_at=counted.counted_at
         )
-        reply, page = None, None
-        while not page:
-            try:
-                call = plan.send(reply)
-            except StopIteration as end:
-                page = end.value
-                break
-            if call.commands[0][0] == "ZRANGE":
-                await asyncio.gather(*(client.submit("t", {}, Options(queue="late")) for _ in range(2)))
-                leases = (await client.store.claim(worker="w", queues=["late"], n=2, lease=60)).leases
-                await client.store.settle([Failure(lease, "Boom", "", again=False) for lease in leases])
-            reply = await client.store.run(call)
+        page = await follow(client, plan, lambda: two_die(client))
         found, cursor = found + page.found, page.cursor
         ids += [one.id for one in page.outcomes if one.answer == "queued"]
     assert (found, len(ids), len(set(ids))) == ((450, 0, 0) if dry_run else (450, 450, 450))
@@ -210,20 +218,14 @@ async def test_a_count_cannot_be_of_the_future(client):
 
 async def test_a_count_ends_although_jobs_are_added(client):
     """Each read finds a few more."""
-    orders, reads = client.store.operations, 0
-    plan = orders.order_page("cancel", Selection(queue="default"), dry_run=True)
-    reply, page = None, None
-    while not page:
-        try:
-            call = plan.send(reply)
-        except StopIteration as end:
-            page = end.value
-            break
-        if call.commands[0][0] == "ZRANGE":
-            reads += 1
-            await client.submit("t")
-        reply = await client.store.run(call)
-    assert (page.cursor, reads < 10) == (None, True)
+    added = []
+
+    async def add():
+        added.append(await client.submit("t"))
+
+    plan = client.store.operations.order_page("cancel", Selection(queue="default"), dry_run=True)
+    page = await follow(client, plan, add)
+    assert (page.cursor, 0 < len(added) < 10) == (None, True)
 
 
 async def produce(client, made):
