@@ -73,6 +73,13 @@ async def test_rates_are_differences_and_sizes_are_those_of_the_sample(course):
     assert [at(found, found.queued, ago, course.now) for ago in (4, 3, 2, 1)] == [None, 5, 4, 0]
 
 
+async def test_the_rate_of_part_of_a_minute_is_not_scaled_up(course):
+    course.now -= course.now % MINUTE
+    course.write((1.5, 100), (1, 130))
+    found = await course.read()
+    assert [one for one in found.completed_per_minute if one is not None] == [30.0]
+
+
 async def test_samples_of_a_tick_every_five_minutes_have_no_gap(course):
     course.write((15, 0, 7), (10, 50, 9), (5, 150, 1))
     found = await course.read()

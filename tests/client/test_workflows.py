@@ -9,6 +9,7 @@ import pytest
 from sublet import App, Invalid, JobCancelled, Options, State
 from sublet.client.sync_client import SyncClient
 from sublet.errors import NotFound, QueueFull
+from sublet.model import Submission
 from sublet.protocol import keys
 from sublet.workflows import graph
 from sublet.workflows.graph import Node
@@ -301,3 +302,12 @@ def test_jobs_stand_behind_their_upstreams(work):
     for name, *after in (("0-0", "0-3"), ("0-1", "0-0", "0-4"), ("0-3", "0-4", "0-outside")):
         nodes[name].after = dict.fromkeys(after)
     assert [node.job.id for node in graph.in_order(nodes)] == ["0-4", "0-3", "0-0", "0-1", "0-2"]
+
+
+def test_the_last_of_several_calls_only_seals():
+    jobs = [Submission(f"0-{n}", "q", "page", "", b"{}") for n in range(101)]
+    small = {job.id: Node(job) for job in jobs[:40]}
+    assert [len(call) for call in graph.calls(small)] == [40]
+    fan = {job.id: Node(job) for job in jobs[:100]}
+    fan[jobs[100].id] = Node(jobs[100], dict.fromkeys(fan))
+    assert [len(call) for call in graph.calls(fan)] == [40, 40, 21, 0]
