@@ -39,7 +39,7 @@ def test_a_queue_is_purged_by_the_keyboard_in_pages_and_the_audit_has_it(visit, 
     box.get_by_text("230 jobs found.").wait_for()
     page.keyboard.press("Enter")  # the focus is on the button
     box = page.get_by_role("dialog", name="Purge: done")
-    box.get_by_text("230 jobs cancelled.").wait_for()
+    box.get_by_text("Done: 230 jobs cancelled.").wait_for()
     bar = box.get_by_role("progressbar")
     assert (bar.get_attribute("value"), bar.get_attribute("max")) == ("230", "230")
     page.keyboard.press("Enter")
@@ -209,7 +209,7 @@ def test_a_purge_that_the_server_refuses_says_why_and_can_count_again(visit, sit
     box.get_by_text("7 jobs found.").wait_for()
     assert not box.get_by_role("alert").is_visible()
     box.get_by_role("button", name="Purge 7").click()
-    box.get_by_text("7 jobs cancelled.").wait_for()
+    box.get_by_text("Done: 7 jobs cancelled.").wait_for()
     assert not box.get_by_role("button", name="Count again").is_visible()
 
 
@@ -238,7 +238,7 @@ def test_a_count_that_fails_can_be_repeated(visit, site):
     box.get_by_role("button", name="Count again").click()
     box.get_by_text("3 jobs found.").wait_for()
     box.get_by_role("button", name="Purge 3").click()
-    box.get_by_text("3 jobs cancelled.").wait_for()
+    box.get_by_text("Done: 3 jobs cancelled.").wait_for()
 
 
 @pytest.mark.parametrize(("token", "n"), [(READ, 0), (ADMIN, 1)])

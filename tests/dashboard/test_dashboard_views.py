@@ -162,7 +162,7 @@ def test_failures_are_grouped_and_a_group_is_retried(visit, site):
     box.get_by_text("Numbers, identifiers and quoted text in it may differ.").wait_for()
     box.get_by_role("button", name="Retry 7").click()
     box = page.get_by_role("dialog", name="Retry: done")
-    box.get_by_text("7 jobs queued again.").wait_for()
+    box.get_by_text("Done: 7 jobs queued again.").wait_for()
     box.get_by_role("button", name="Close").click()
     page.locator("[aria-label=Failures] tbody tr:nth-child(2)").wait_for(state="detached")
     jobs = site.stock.ask("GET", "/jobs?queue=grouped")["jobs"]
@@ -181,11 +181,11 @@ def test_a_group_is_erased_and_its_waiting_jobs_are_cancelled(visit, site):
     row.get_by_role("button", name="Cancel 1 waiting").click()
     box = page.get_by_role("dialog")
     box.get_by_role("button", name="Cancel 1").click()
-    box.get_by_text("1 job cancelled.").wait_for()
+    box.get_by_text("Done: 1 job cancelled.").wait_for()
     box.get_by_role("button", name="Close").click()
     row.get_by_role("button", name="Erase 3").click()
     box.get_by_role("button", name="Erase 3").click()
-    box.get_by_text("3 jobs erased.").wait_for()
+    box.get_by_text("Done: 3 jobs erased.").wait_for()
     left = {job["id"]: job for job in stock.ask("GET", "/jobs?queue=erased")["jobs"]}
     assert left.pop(waits)["state"] == "cancelled"
     assert [job["last_error"]["message"] for job in left.values()] == ["other words"]
@@ -199,7 +199,7 @@ def test_a_job_that_has_left_the_group_since_the_count_is_left_out(visit, site):
     box.get_by_text("3 jobs found.").wait_for()
     site.stock.ask("POST", f"/jobs/{jobs[0]}/retry")
     box.get_by_role("button", name="Retry 3").click()
-    box.get_by_text("2 of 3 jobs queued again, 1 had changed meanwhile.").wait_for()
+    box.get_by_text("Done: 2 of 3 jobs queued again, 1 was changed by others.").wait_for()
     assert not box.get_by_role("button", name="Retry").count(), "an order is given once"
 
 
@@ -238,7 +238,7 @@ def test_the_audit_lists_orders_by_people(visit, site):
     page.wait_for_url("**/ui/audit")
     row = page.locator("[aria-label=Audit] tbody tr").first
     row.wait_for()
-    assert row.locator("th, td").all_inner_texts()[1:] == ["anyone", "cancel", job, "audited", "cancelled"]
+    assert row.locator("th, td").all_inner_texts()[1:] == ["anyone", "Cancel", f"job {job}", "audited", "cancelled"]
     row.get_by_role("link", name=job).click()
     page.wait_for_url(f"**/ui/jobs/{job}")
 

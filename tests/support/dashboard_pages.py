@@ -24,11 +24,13 @@ def until_true(page: Any, expression: str) -> None:
 
 def go(page: Any, key: str, view: str) -> None:
     """Open a view by its two keys: again, if a busy machine lets too much time pass between them."""
-    found = False
-    while not found:
+
+    def pressed() -> bool:
         page.keyboard.press("g")
         page.keyboard.press(key)
-        found = page.evaluate("location.pathname").endswith(f"/ui/{view}")
+        return str(page.evaluate("location.pathname")).endswith(f"/ui/{view}")
+
+    until(pressed, lambda: f"{page.url} after g {key}; a dialog: {page.locator('dialog').all_inner_texts()}")
 
 
 def columns(page: Any, region: str, column: int) -> list[str]:
