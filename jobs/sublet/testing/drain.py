@@ -15,32 +15,32 @@ from sublet.worker.worker import Worker
 
 ROUNDS = 10_000
 NEVER = 99_999_999_999_999
-"""The moment (ms) of a job that waits for a signal or other jobs, without a limit."""
+"""The moment (ms) of a job that waits, without a time limit, for a signal or other jobs."""
 QUEUES = 32
 
 
 class Endless(JobsError):
-    """More attempts than the limit were started, and jobs are still queued."""
+    """A drain started more attempts than its `limit`, and jobs are still queued."""
 
 
 @dataclass
 class Drained(Summary):
-    """The totals of a drain. Numbers such as `failed` count attempts, not jobs."""
+    """What a drain did, and what remains. `completed` to `refused`, and `died`, count attempts, not jobs."""
 
     died: int = 0
-    """Attempts whose worker died, because their task raised `WorkerDied`."""
+    """Attempts whose task raised `WorkerDied`."""
     scheduled: int = 0
-    """Jobs left that wait for a time, signal or job."""
+    """Remaining jobs that wait for a time, signal or job."""
     queued: int = 0
-    """Jobs left in paused queues, or held back by limits."""
+    """Remaining jobs in paused queues, or held back by limits."""
     running: int = 0
-    """Jobs whose lease has not ended: their worker died, or is not the sandbox's."""
+    """Jobs whose lease has not ended: their worker died, or another worker runs them."""
     next_at: datetime | None = None
-    """When the next scheduled job is due, or a lease ends; None if no job waits for a moment."""
+    """When the next scheduled job is due, or a lease ends; None without one. Schedules do not count."""
 
 
 class Drain:
-    """One drain."""
+    """One drain, by several workers in turn."""
 
     def __init__(self, recorder: Recorder, client: SyncClient, raising: bool, limit: int) -> None:
         self._recorder, self._client, self._raising, self._limit = recorder, client, raising, limit
@@ -49,7 +49,9 @@ class Drain:
         self._worker: Worker | None = None
 
     def queues(self) -> list[str]:
-        """Return up to 32 queues that have queued jobs and are not paused. Raises Endless beyond the limit."""
+        """Return up to 32 names of unpaused queues with queued jobs. Raises Endless if there are any after
+        more than `limit` attempts.
+        """
         names = [queue.name for queue in self._client.queues() if queue.queued and queue.paused_at is None]
         if names and self._started > self._limit:
             raise Endless(
@@ -59,8 +61,8 @@ class Drain:
         return names[:QUEUES]
 
     async def run(self, worker: Worker) -> bool:
-        """Run a worker until its queues are empty; return whether it started a job. With `raising`, raise the
-        exception of the first failed attempt.
+        """Run a worker until it can claim no job; return whether an attempt started. With `raising`, raise
+        the exception of the first failed attempt.
         """
         self._worker, before = worker, self._started
         summary = await worker.run(drain=True)
@@ -72,7 +74,7 @@ class Drain:
         return self._started > before
 
     def on_report(self, event: str, lease: Lease | None, detail: str) -> None:
-        """Count an attempt when it starts; stop the worker at the limit or at a failure."""
+        """Count an attempt when it starts; stop the worker beyond the limit or, with `raising`, at a failure."""
         self._started += event == "started"
         worker = self._worker
         if worker and (self._started > self._limit or self._failure()):
@@ -87,7 +89,7 @@ class Drain:
         )
 
     def next_at(self) -> datetime | None:
-        """Return the `next_at` of the totals."""
+        """Compute `Drained.next_at`."""
         store, heads = self._client.store, list[float]()
         raw = store.transport.client
         for base in store.operations.bases:
@@ -97,7 +99,7 @@ class Drain:
         return moment(min(heads)) if heads else None
 
     def report(self) -> Drained:
-        """Return the totals, with the jobs that remain. Call it once, at the end."""
+        """Return the totals. Call it once, at the end."""
         done = self._done
         done.died = self._recorder.deaths - self._deaths
         done.refused -= done.died

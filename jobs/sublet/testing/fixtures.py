@@ -12,11 +12,11 @@ from sublet.testing.work import Plain
 def fixture(
     app: App, *, autouse: bool = False, plain: Plain = "thread", slots: int = 1, now: datetime | None = None
 ) -> Any:
-    """Return a pytest fixture that gives each test a sandbox: `sandbox = sublet.testing.fixture(app)` in a
-    conftest.py.
+    """Return a pytest fixture that gives each test a new sandbox: `sandbox = sublet.testing.fixture(app)` in
+    a conftest.py.
 
-    Works for async and sync tests, without an event loop. With `autouse`, all tests have one. `plain`,
-    `slots` and `now` are those of `Sandbox`.
+    Async and sync tests can use it. With `autouse`, all tests have one. `plain`, `slots` and `now` are those
+    of `Sandbox`.
     """
     import pytest
 

@@ -1,6 +1,6 @@
 """Run plain functions and plain middleware on the test's thread as if it had no event loop.
 
-Some libraries, such as Django's models, refuse plain calls under a running loop.
+Django's models, for example, refuse calls under a running loop.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class _InlineSteps:
         self._app = app
 
     def open_steps(self, lease: Lease) -> PlainSteps:
-        """Keep the steps by calls without an event loop, which stands still meanwhile."""
+        """Return steps that use the app's synchronous client; the event loop stands still meanwhile."""
         store = self._app.sync.store
         base = store.operations.base_of_job(lease.id)
         plans: dict[str, Callable[[Any], Plan[Any]]] = {
@@ -60,7 +60,7 @@ class _InlineSteps:
 
 
 def as_coroutine(function: Callable[..., Any], app: App) -> Callable[..., Any]:
-    """Return a coroutine function that calls a plain function of the app on the thread of the test."""
+    """Return a coroutine function that calls a plain function of the app on the test's thread."""
 
     async def run_here(*args: Any, **kwargs: Any) -> Any:
         context = current.get()
@@ -73,8 +73,8 @@ def as_coroutine(function: Callable[..., Any], app: App) -> Callable[..., Any]:
 
 
 def plain_hooks(hooks: list[Hook]) -> list[Hook]:
-    """Return the middleware without async context managers, which tasks in child processes and threads do not
-    enter.
+    """Return the hooks, run as if without an event loop. Context managers that are only async are skipped, as
+    in child processes.
     """
     return [_plain_hook(hook) for hook in hooks]
 

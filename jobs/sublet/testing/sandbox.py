@@ -1,4 +1,4 @@
-"""The sandbox: an app with its own in-process Redis, worker and clock."""
+"""An app with its own in-process Redis, worker and clock."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from sublet.worker.worker import Worker
 
 
 class HasId(Protocol):
-    """A value with a job's id: a handle, a job or the answer to a submit."""
+    """A handle, a job or the answer to a submit."""
 
     @property
     def id(self) -> str:
@@ -32,11 +32,12 @@ class HasId(Protocol):
 
 
 class Sandbox:
-    """In the `with` or `async with` block, `app` uses a Redis inside of this process, and no other.
+    """In the `with` or `async with` block, `app` uses a new Redis in this process, but in child processes the
+    real one. Jobs run only in `drain`, `drain_sync` and `working`, `slots` at a time.
 
-    The clock starts at `now` (default: the present); only `travel` and `drain(through=…)` move it. `slots`
-    jobs run at a time. `plain`: where plain functions run, "thread", "inline" (on the test's thread) or
-    "process". Entering raises Unfit without a usable fakeredis.
+    The clock starts at `now` (default: the present); only `travel` and `drain(through=…)` move it. `plain`:
+    where plain functions run, "thread", "inline" (on the test's thread) or "process". Entering raises Unfit
+    without a usable fakeredis, Invalid if the app is in a sandbox.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Sandbox:
 
     def __enter__(self) -> "Sandbox":
         if self._server is not None:
-            raise Invalid("this sandbox was entered already: leave it first, or make another one")
+            raise Invalid("this sandbox was entered already: leave it first")
         self.app.load()
         server = Server(self._now or datetime.now(UTC))
         settings = Settings(redis_url="redis://sandbox", client_factory=server)
@@ -80,14 +81,14 @@ class Sandbox:
 
     @property
     def now(self) -> datetime:
-        """The time of the sandbox's clock, in UTC."""
+        """The clock's time, in UTC."""
         return self._entered().now
 
     def travel(self, by: Seconds = 0, *, to: datetime | None = None) -> datetime:
-        """Move the clock forward by a duration or to a moment; return the new time.
+        """Move the clock forward by a duration, or to the moment `to`; return the new time.
 
         Leases expire, jobs past their retention are deleted, schedules fire as after an outage, and due jobs
-        are queued: the next drain runs them. Raises Invalid for a moment in the past or without a time zone.
+        are queued for the next drain. Raises Invalid for a moment in the past or without a time zone.
         """
         server = self._entered()
         goal = to if to is not None else server.now + _duration(by)
@@ -110,8 +111,8 @@ class Sandbox:
         """Run a worker until no queued job can start, and no job, lease or schedule is due.
 
         With `through`, then move the clock to each moment within that duration at which a job is due or a
-        lease ends, and run again; schedules do not count: `travel` to them. With `raising`, raise the
-        exception of the first failed attempt. Raises Endless beyond `limit` attempts.
+        lease ends, and run again; it stays at the last. Schedules do not count: `travel` to them. With
+        `raising`, raise the exception of the first failed attempt. Raises Endless beyond `limit` attempts.
         """
         server = self._entered()
         drain, until = Drain(self._recorder, self._client(), raising, limit), server.now + _duration(through)
@@ -124,9 +125,7 @@ class Sandbox:
         return drain.report()
 
     def drain_sync(self, *, through: Seconds = 0, raising: bool = False, limit: int = 1000) -> Drained:
-        """Run a worker as `drain` does, with the same `through`, `raising` and `limit`, from code without an
-        event loop. Raises Invalid on a running loop.
-        """
+        """As `drain`, but for code without an event loop. Raises Invalid on a running loop."""
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             raise Invalid("drain_sync inside an event loop: use `await sandbox.drain()`")
@@ -135,8 +134,8 @@ class Sandbox:
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[Worker]:
-        """In the `async with` block, run a worker, for code that waits for results; then stop it and its
-        jobs. The clock stands still.
+        """In the `async with` block, run a worker, for code that waits for results; afterwards it stops, and
+        releases its jobs. The clock stands still.
         """
         async with self._worker(None) as worker:
             running = asyncio.create_task(worker.run())
@@ -172,7 +171,7 @@ class Sandbox:
     def jobs(
         self, *, state: State | str | None = None, task: str | None = None, queue: str | None = None
     ) -> list[Job]:
-        """Return all matching jobs with their attempts, ordered by the time of submission."""
+        """Return all matching jobs with their attempts, in the order of submission."""
         found, cursor, client = list[Job](), None, self._client()
         for _ in range(ROUNDS):
             page = client.list_jobs(

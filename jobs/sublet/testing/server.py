@@ -1,6 +1,6 @@
 """A Redis in this process (fakeredis, running the real scripts) whose clock moves only by `advance`.
 
-It uses three internals of fakeredis: a server's `dbs`, whose attribute `time` decides expiry; a
+This module uses three internals of fakeredis: a server's `dbs`, whose attribute `time` decides expiry; a
 connection's `_sock`; the socket's method for each command.
 """
 
@@ -18,7 +18,7 @@ redis.call('ZADD', KEYS[2], 7, 'member')
 local time, scored = redis.call('TIME'), redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
 return {time[1], time[2], scored[2]}
 """
-"""A script that uses the same features as the real ones, for the self-test."""
+"""The self-test's script, with the features of the real ones."""
 
 
 class Server:
@@ -39,11 +39,11 @@ class Server:
 
     @property
     def now(self) -> datetime:
-        """The server's time."""
+        """The clock's time, in UTC."""
         return datetime.fromtimestamp(self._ms // 1000, UTC) + timedelta(milliseconds=self._ms % 1000)
 
     def advance(self, to: datetime) -> None:
-        """Set the clock forward; ignore an earlier time."""
+        """Set the clock to `to`, unless that is earlier."""
         self._ms = max(self._ms, round(to.timestamp() * 1000))
 
     def client(self) -> Any:

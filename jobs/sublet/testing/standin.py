@@ -1,4 +1,4 @@
-"""A Context without a job, for direct calls of a task's function."""
+"""A stand-in for `Context`."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,12 +30,12 @@ class _NotGiven(Mapping[str, Any]):
 
 
 class StandIn(Context):
-    """A Context for a direct call of a task, `task(StandIn(), …)`, without a job. It records progress,
-    checkpoints and logs. Steps, sleeps and waits raise Invalid.
+    """A Context for `task(StandIn(), …)`, a direct call without a job. It records progress, checkpoints and
+    logs. Steps, sleeps, waits, calls, chunks and `upstream` raise Invalid.
 
-    `recovered`: how the previous attempt ended; `restored`: the checkpoint. `timeout` (seconds; None: no
-    limit) sets `remaining` and `deadline`, by the real clock. Reading `arguments` raises Invalid if none were
-    given.
+    `recovered`: how the previous attempt ended; `restored`: its checkpoint. `timeout` (seconds; None: no
+    limit) sets `remaining` and `deadline`, by the real clock. Without `arguments`, a task that reads them
+    gets Invalid.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class StandIn(Context):
         tries_left = max(0, max_attempts - attempt) if tries_left is None else tries_left
         _check(attempt, max_attempts, tries_left, occurrence)
         self.progresses: list[tuple[float, str, str]] = []
-        """Each progress: fraction, stage, message."""
+        """Arguments of each progress report: fraction, stage, message."""
         self.checkpoints: list[Any] = []
-        """Checkpoints, the latest last."""
+        """Each checkpoint's data, the latest last."""
         self.lines: list[str] = []
         """Each text given to `log`."""
         lease = Lease(
@@ -75,17 +75,17 @@ class StandIn(Context):
         super().__init__(lease, self._keep)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Append the report to the list `progresses`."""
+        """Append the arguments to `progresses`. Raises Invalid unless `fraction` is a number."""
         super().progress(fraction, stage=stage, message=message)
         self.progresses.append((fraction, stage, message))
 
     def log(self, text: str) -> None:
-        """Append the text to the list `lines`."""
+        """Append the text to `lines`."""
         super().log(text)
         self.lines.append(text)
 
     def end(self, reason: str = "cancelled") -> None:
-        """Set `ending` to this reason, so that `cancelled` is True, as when an attempt must end."""
+        """Set `ending` to this reason, as when an attempt must end: `cancelled` is then True."""
         self.ending = reason
 
     def _keep(self, news: News, body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The sandbox's worker: a real one that records exceptions and can die."""
+"""The sandbox's worker, which records exceptions and can pretend to die."""
 
 import contextlib
 import copy
@@ -20,22 +20,22 @@ from sublet.worker.worker import Report, Worker
 log = logging.getLogger("sublet.testing")
 
 Plain = Literal["thread", "inline", "process"]
-"""Where plain functions run: a thread, the test's own thread, or child processes."""
+"""Where plain functions run: a thread, the test's thread, or (process) as in a real worker."""
 PLAIN: tuple[str, ...] = get_args(Plain)
 
 
 class WorkerDied(BaseException):
-    """A task of a test raises WorkerDied to pretend that the worker dies: no outcome is reported, and the
-    attempt's lease expires. Other attempts continue.
+    """Raise WorkerDied in a task to pretend that its worker dies: no outcome is reported, and the job stays
+    running until its lease expires (`Sandbox.travel`). Other attempts continue.
 
-    `except Exception` does not catch it; `finally` blocks run. In a child process it is an ordinary
-    failure; to let a child die, use `os.kill(os.getpid(), signal.SIGKILL)`.
+    `except Exception` does not catch it; `finally` blocks run. In a child process it is an ordinary failure;
+    to let a child die, use `os.kill(os.getpid(), signal.SIGKILL)`.
     """
 
 
 @dataclass
 class FailedAttempt:
-    """A failed attempt, with its exception if the task ran in this process."""
+    """A failed attempt, or one of an unknown task. `raised`: the exception, if the task ran in this process."""
 
     lease: Lease
     code: str
@@ -45,7 +45,9 @@ class FailedAttempt:
 
     @property
     def error(self) -> Exception:
-        """The task's exception; JobFailed if there is none (another process, timeout, `Discard`, unknown task)."""
+        """The exception, with a note that names the attempt; JobFailed without one (another process, timeout,
+        `Discard`, unknown task).
+        """
         if not isinstance(self.raised, Exception):
             return JobFailed(self.lease.id, self.code, self.message, self.detail)
         self.raised.add_note(
@@ -55,7 +57,7 @@ class FailedAttempt:
 
 
 class Recorder:
-    """Records the exceptions of tasks, failed attempts and pretended deaths of workers."""
+    """Records failed attempts, their exceptions, and pretended deaths."""
 
     def __init__(self) -> None:
         self.failures: list[FailedAttempt] = []
@@ -64,7 +66,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def middleware(self, context: Context) -> Iterator[None]:
-        """Record the exception of an attempt in this process, except `Snooze` and `Discard`."""
+        """Record an attempt's exception, except `Snooze` and `Discard`, and raise it again."""
         try:
             yield
         except (Snooze, Discard):
@@ -74,8 +76,8 @@ class Recorder:
             raise
 
     def record(self, ending: Ending) -> bool:
-        """Record a failure, or a worker's pretended death. Return whether to send the outcome: not after a
-        pretended death.
+        """Record a failure, unknown task or pretended death. Return whether to send the outcome (not after a
+        death).
         """
         lease = ending.lease
         raised = self._raised.pop((lease.id, lease.attempt), None)
@@ -95,14 +97,16 @@ class Recorder:
 
 
 class SandboxStore(Store):
-    """A store that does not send the outcomes of workers that pretended to die."""
+    """A store whose `settle` omits pretended deaths."""
 
     def __init__(self, settings: Settings, recorder: Recorder) -> None:
         super().__init__(settings)
         self._recorder = recorder
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Report outcomes, but those of workers that pretended to die, whose answer is `LEASE_LOST`."""
+        """Send the outcomes except of pretended deaths; return one answer each, `LEASE_LOST` for those not
+        sent.
+        """
         sent = [i for i, ending in enumerate(endings) if self._recorder.record(ending)]
         answers = await super().settle([endings[i] for i in sent])
         by_index = dict(zip(sent, answers, strict=True))
@@ -110,8 +114,8 @@ class SandboxStore(Store):
 
 
 def sandboxed_app(app: App, plain: Plain, recorder: Recorder) -> App:
-    """Return a copy of the app for a test: plain functions run where `plain` says, and the recorder is its
-    innermost middleware.
+    """Return a copy of the app: plain functions run where `plain` says, and the recorder is the innermost
+    middleware.
     """
     copied = copy.copy(app)
     copied.hooks = [*app.hooks, recorder.middleware]
@@ -135,7 +139,7 @@ def _sandboxed_task(task: Task[..., Any], app: App, inline: App, plain: Plain) -
 async def worker_of(
     app: App, recorder: Recorder, queues: list[str] | None, slots: int, report: Report | None
 ) -> AsyncIterator[Worker]:
-    """Yield a worker of the app with its own store, closed at the end."""
+    """Yield a worker of the app, not started, with its own store; then close the store."""
     store = SandboxStore(app.settings, recorder)
     try:
         yield Worker(
