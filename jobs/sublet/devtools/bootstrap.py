@@ -1,6 +1,6 @@
-"""Make a fresh checkout run: install its dependencies into `.venv`, and run the command again in it.
+"""Make a fresh checkout run: install its dependencies into `.venv`, and rerun the command in it.
 
-Needs only Python and pip. Imports only the standard library, most of it late, for a fast start.
+Needs only Python and pip. Imports only the standard library, late, for a fast start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sublet.source_tree import CHECKOUT
 
 PROJECT = "sublet"
 OLDEST_PIP = (22, 3)
-"""The first pip that can install into an environment without pip (`--python`)."""
+"""The oldest pip that can install into an environment without pip (`--python`)."""
 
 _GUARD = "SUBLET_SET_UP"
 _STAMP = "sublet-stamp"
@@ -33,11 +33,12 @@ class _Stopped(Exception):
 
 
 def ensure(groups: Sequence[str]) -> None:
-    """Make sure that the dependencies, and those of the optional `groups`, are installed.
+    """Make sure that the dependencies, and those of the optional `groups`, are installed; outside of a
+    checkout, do nothing.
 
-    In a checkout without them it installs them into `.venv`, runs the same command there, and does not
-    return. It deletes a `.venv` only if that is unusable, or its own and unfinished. Several runs at once are
-    safe. Raises SystemExit(1), or 130 after Ctrl-C.
+    If not, install them into `.venv`, and run the same command there instead of returning. A `.venv` without
+    Python, or that an earlier run left unfinished or made for another Python, is emptied first. Several runs
+    at once are safe. Raises SystemExit(1), or 130 after Ctrl-C.
     """
     try:
         _ensure(CHECKOUT, groups)
@@ -51,7 +52,9 @@ def ensure(groups: Sequence[str]) -> None:
 
 def _ensure(root: Path, groups: Sequence[str]) -> None:
     if sys.version_info < (3, 11):  # noqa: UP036  a checkout is run by whatever Python is there
-        raise _Stopped(f"Python 3.11 or newer is needed, and this is {sys.version.split()[0]}.")
+        raise _Stopped(
+            f"Python 3.11 or newer is needed, and this is {sys.version.split()[0]}: run the same command with a newer one."
+        )
     project = _read_project(root)
     if project is None:
         return
@@ -92,7 +95,7 @@ def requirements(project: dict[str, Any], groups: Sequence[str]) -> list[str]:
 
 
 def fingerprint(needed: Sequence[str]) -> str:
-    """Return a short hash of these requirements and of Python's version."""
+    """Return a hash of these requirements and of Python's version."""
     import hashlib
 
     lines = [f"{sys.version_info[0]}.{sys.version_info[1]}", *sorted(needed)]
@@ -100,7 +103,9 @@ def fingerprint(needed: Sequence[str]) -> str:
 
 
 def missing(needed: Sequence[str], path: list[str] | None = None) -> list[str]:
-    """Return the requirements that are not installed on `path` (default sys.path) in their minimum version."""
+    """Return the requirements that are not installed on `path` (default sys.path) in their minimum version or
+    newer.
+    """
     from importlib.metadata import distributions
 
     def is_here(line: str) -> bool:

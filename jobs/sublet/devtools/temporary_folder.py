@@ -1,6 +1,4 @@
-"""The platform's temporary folder: the same path, and so the same server URL, at each start in one
-project.
-"""
+"""The platform's temporary folder: the same path, and server URL, at each start in a project."""
 
 import contextlib
 import fcntl
@@ -35,8 +33,8 @@ class _Taken(Exception):
 
 @contextlib.contextmanager
 def temporary(project: Path) -> Iterator[TemporaryFolder]:
-    """Yield the project's temporary folder, locked and empty; remove it afterwards. If it cannot be used, the
-    path ends with a number. Raises Unavailable if all numbers are taken.
+    """Yield the temporary folder of the folder `project`, locked and empty; remove it afterwards. If it
+    cannot be used, yield another, whose path ends with a number. Raises Unavailable if all numbers are taken.
     """
     among = Path(tempfile.gettempdir())
     sweep(among)
@@ -59,7 +57,7 @@ def temporary(project: Path) -> Iterator[TemporaryFolder]:
 
 
 def sweep(among: Path) -> None:
-    """Remove this user's temporary folders that no process has locked or used for a minute."""
+    """Remove from `among` this user's temporary folders that are unlocked, and unused for a minute."""
     for folder in among.glob(f"{PREFIX}*"):
         # OSError: in use, or being removed
         with contextlib.suppress(OSError), contextlib.ExitStack() as locks:

@@ -31,8 +31,8 @@ OnLine = Callable[[bytes], None]
 
 
 class ApiService:
-    """A `sublet serve` process on this machine. `port` 0: the first free port from 8377. A restart uses the
-    same port if it is free.
+    """A `sublet serve` process. `port` 0: the first free port from 8377. A restart uses the same port if it
+    is free.
     """
 
     name = "api"
@@ -126,7 +126,9 @@ class ApiService:
 
 
 def environment(env: Mapping[str, str]) -> dict[str, Any]:
-    """Return this process's environment with `env`, without settings of `sublet serve`, for a child."""
+    """Return a child's environment: this one's without settings of `sublet serve`, with `env` and the path to
+    import Sublet.
+    """
     kept = {name: value for name, value in os.environ.items() if name not in OURS}
     path = os.pathsep.join(filter(None, [*import_folders(), os.environ.get("PYTHONPATH")]))
     return {**kept, "PYTHONPATH": path, "SUBLET_SOURCE": "", **env}
@@ -169,7 +171,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether a port is free, or cannot be tested."""
+    """Whether a port of 127.0.0.1 is free; True if unknown."""
     try:
         with socket.create_server(("127.0.0.1", port)):
             return True

@@ -1,4 +1,4 @@
-"""Describe an app: queues, tasks, schedules, source folders, and an example job."""
+"""Describe an app: queues, tasks, schedules, folders, an example job."""
 
 import inspect
 import sys
@@ -28,7 +28,7 @@ SAMPLES: tuple[tuple[Any, Any], ...] = (
 
 
 def describe(place: str, app: App) -> AppInfo:
-    """Describe an imported app."""
+    """Describe the app, imported from `place` (MODULE:APP)."""
     return AppInfo(
         app=place,
         queues=app.queues(),
@@ -56,7 +56,7 @@ def _folders() -> Iterator[str]:
     foreign = {*paths, *(path.resolve() for path in paths)}
     foreign |= {Path(folder) for folder in import_folders()}
     files = [Path(file) for module in list(sys.modules.values()) if (file := _file(module))]
-    # check the unresolved path too: Debian's sitecustomize is a link to /etc
+    # unresolved, too: Debian's sitecustomize is a link to /etc
     found = {file.resolve().parent for file in files if not {*file.absolute().parents} & foreign}
     for folder in found:
         own = not {folder, *folder.parents} & foreign and not set(NOT_SOURCE) & set(folder.parts)

@@ -65,7 +65,7 @@ class AppRunner:
             self._unsynced.set()
 
     async def start(self) -> None:
-        """Create the namespace and the pool, and publish the app's tasks. Raises JobsError."""
+        """Create the namespace, if missing, and the pool, and publish the app's tasks. Raises JobsError."""
         await self.workers.store.prepare()
         await self.workers.pool.put(self.reload.seen.queues)
         await self._publish(self.reload.seen)
@@ -76,8 +76,8 @@ class AppRunner:
             await self.workers.store.publish(tasks, starting=True)
 
     def loops(self, over: asyncio.Event, ready: asyncio.Event) -> list[Coroutine[Any, Any, None]]:
-        """Return the coroutines to run until `over` is set. After `ready` is set, they report how many jobs
-        wait and run.
+        """Return coroutines, which the caller runs, and cancels when `over` is set. From `ready` on, they
+        report the pool's load.
         """
         loops = [*self.workers.loops(), self._sync(), self._report_load(ready), self._output.run()]
         return [*loops, self.reload.run(over)] if self._config.reload else loops

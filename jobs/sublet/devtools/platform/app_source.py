@@ -35,15 +35,15 @@ class AppInfo(BaseModel):
     example: dict[str, Any] | None = None
     """An example job: task, queue and payload; None without a Python task whose parameters are simple."""
     descriptions: dict[str, str] = {}
-    """Catalogue entries (JSON) by task name, 256 KiB at most."""
+    """Catalogue entries (JSON) by task name; those beyond 256 KiB in all are missing."""
 
 
 class AppBroken(JobsError):
-    """The app cannot be imported, or its schedules not stored; the message is one line."""
+    """The app's import fails or takes over 60 s, or its schedules cannot be stored; the message is one line."""
 
 
 async def inspect_app(app: str, env: Mapping[str, str]) -> AppInfo:
-    """Import the app in a child process, and describe it. Raises AppBroken, also if that takes over 60 s."""
+    """Import the app in a child process; return its description. Raises AppBroken."""
     stdout, stderr = await _run(["dev", app, "--check", "--json"], env)
     try:
         return AppInfo.model_validate_json(stdout)
@@ -55,7 +55,7 @@ async def inspect_app(app: str, env: Mapping[str, str]) -> AppInfo:
 
 
 async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
-    """Store the app's schedules; remove those it no longer declares. Return the changes as text. Raises
+    """Store the app's schedules; remove those it no longer declares. Return a text for each change. Raises
     AppBroken.
     """
     flags = where(env["SUBLET_REDIS_URL"], env["SUBLET_NAMESPACE"])
@@ -72,7 +72,7 @@ async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
 
 
 async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Return stdout and stderr of `sublet WORDS`. In files: a process left behind would keep a pipe open."""
+    """Output goes to files: a process left behind would keep a pipe open."""
     command = [sys.executable, "-P", "-m", "sublet", *words]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = await asyncio.to_thread(spawn_bound, command, stdout=out, stderr=err, env=environment(env))
@@ -105,12 +105,14 @@ def _error_message(stderr: bytes) -> str:
 
 
 def can_watch() -> bool:
-    """Whether file watching is installed."""
+    """Whether watchfiles, which `changes` needs, is installed."""
     return not missing(NEEDED)
 
 
 async def changes(folders: Sequence[str], over: asyncio.Event) -> AsyncGenerator[list[str], None]:
-    """Yield each batch of changed Python files in these folders, not in inner ones, until `over` is set."""
+    """Yield each batch of changed Python files in these folders, not in inner ones, as sorted paths, until
+    `over` is set.
+    """
     from watchfiles import PythonFilter, awatch
 
     if not folders:

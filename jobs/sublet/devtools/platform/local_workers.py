@@ -1,4 +1,4 @@
-"""One pool's workers on this machine: summon them when a job is queued, monitor them, run ticks."""
+"""One pool's workers on this machine: summon them when jobs are queued, monitor them, run ticks."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ class LocalWorkers:
         return [self._listen(), self._tick(), self.monitor.run()]
 
     def summon(self) -> None:
-        """Begin to summon the owed workers, if they may start."""
+        """Call `on_event`; begin to summon the owed workers, if they may start."""
         self._on_event()
         if self._may_start():
             self._summoner.nudge(self.pool.queues)

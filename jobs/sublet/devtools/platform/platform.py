@@ -1,4 +1,4 @@
-"""`sublet dev`: a server, the API, a tick, and workers that are summoned when there is work.
+"""`sublet dev`: a server (or yours), the API, a tick, and workers that are summoned when there is work.
 
 This process is the parent of all others, so that Ctrl-C ends them.
 """
@@ -29,23 +29,23 @@ from sublet.errors import Invalid
 STOPPED_AT_ONCE = 130
 
 Companion = Callable[[Settings], Coroutine[Any, Any, None]]
-"""A function that runs beside `sublet dev` until the stop, as the demo does. It gets the settings for
-clients.
+"""A coroutine function (the demo's) that runs beside the platform, and is cancelled at the stop. It gets the
+settings for clients.
 """
 
 
 @dataclass(frozen=True)
 class PlatformConfig:
-    """The settings of one `sublet dev`: its app, server, API and workers."""
+    """The settings of one `sublet dev`."""
 
     app: str
     settings: Settings
-    """Settings of the namespace. With `embedded`, its URL is replaced by that of the embedded server."""
+    """Settings of the namespace. With `embedded`, the embedded server's URL replaces theirs."""
     embedded: bool = True
     data: Path | None = None
-    """The folder of the server's data; None for a temporary folder."""
+    """The folder of the embedded server's data; None: a temporary one, deleted at the end."""
     port: int | None = 0
-    """The API's port; 0 takes the first free one from 8377. None: no API."""
+    """The API's port; 0: the first free one from 8377; None: no API."""
     workers: int = 4
     slots: int = 10
     wait: float = 5.0
@@ -54,16 +54,17 @@ class PlatformConfig:
     lease: float = 30.0
     reload: bool = True
     describe: Callable[[Settings], Awaitable[AppInfo]] | None = None
-    """Returns a description of the app; called when the server runs. None: a child process imports the app.
+    """Returns a description of the app; called when the server runs. With it, no schedules are stored. None:
+    a child process imports the app.
     """
     lines_max: float = LINES_MAX
-    """Most events reported in half a second; the others are counted."""
+    """Most lines of job events and workers' output reported in half a second; the others are counted."""
     call: str = "sublet"
     """The command line of this program, shown in commands to try."""
 
 
 class Platform:
-    """One `sublet dev`: runs its server, API, tick and workers, on one event loop."""
+    """One `sublet dev`, on one event loop."""
 
     def __init__(self, config: PlatformConfig, report: Report) -> None:
         self.config, self.report = config, Reporter(report)
@@ -81,8 +82,8 @@ class Platform:
         """When a start has the same URL, as text; "" if that is unknown."""
 
     def stop(self, by: signal.Signals | None = None) -> None:
-        """Ask to stop, and return: workers end first, then the API, then the server. `by`, the signal that asked,
-        is kept as `stopped_by`. A second call stops all at once.
+        """Ask to stop, and return: workers end first, then the API, then the server. `by`, the signal, is
+        kept as `stopped_by`. A second call kills all processes.
         """
         if self._over.is_set():
             self._at_once.set()
@@ -94,9 +95,9 @@ class Platform:
         self._over.set()
 
     async def run(self, companion: Companion | None = None) -> int:
-        """Run until SIGINT, SIGTERM, SIGHUP or a call of `stop`. Return 0; STOPPED_AT_ONCE after a second
-        one. Raises Unavailable, Invalid or JobsError if a part cannot start, and any exception of
-        `companion`.
+        """Run until SIGINT, SIGTERM, SIGHUP or a call of `stop`. Return 0; STOPPED_AT_ONCE (130) after a
+        second one: then leave with `os._exit`. Raises Unavailable, Invalid or JobsError if a part cannot
+        start, and any exception of `companion`.
         """
         with _signals(self.stop):
             running = asyncio.create_task(self._run(companion))

@@ -15,14 +15,16 @@ APP_MAX = 100
 
 
 def pool_name(app: str, folder: Path) -> str:
-    """Return the pool's name, which names app and folder: other folders may have a tasks:app, too."""
+    """Return the pool's name, `dev:APP:` and a hash of the folder: other folders may have a tasks:app, too."""
     where = hashlib.sha256(bytes(folder.resolve())).hexdigest()[:6]
     return f"{PREFIX}{re.sub('[^A-Za-z0-9_.:-]', '-', app)[:APP_MAX]}:{where}"
 
 
 @dataclass(frozen=True)
 class PoolLoad:
-    """Of a pool: jobs that are ready (`waiting`) and that run, workers that are alive, and workers summoned."""
+    """Of a pool: jobs that are ready (`waiting`) and that run, live workers, and workers summoned, but not
+    registered yet.
+    """
 
     waiting: int
     running: int
@@ -69,9 +71,7 @@ class LocalPool:
         await self._store.follow(pools.remove(self._store.operations.bases, self._pool.name))
 
     async def load(self, broken: bool) -> PoolLoad:
-        """Return the numbers of jobs and workers; `broken`: the app cannot be imported. Raises NotFound or
-        Unavailable.
-        """
+        """Return the present load; `broken`: the app cannot be imported. Raises NotFound or Unavailable."""
         found = (await self._store.follow(pools.look(self._store.operations.bases, self._pool))).sum
         assert isinstance(found, Sum)
         return PoolLoad(found.ready, found.running, found.crew, found.summoned, broken)

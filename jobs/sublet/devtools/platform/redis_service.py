@@ -1,4 +1,4 @@
-"""The platform's Redis: the embedded server on a folder."""
+"""The platform's Redis: an embedded server."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ START_SECONDS, HURRY_SECONDS = 60.0, 1.0
 
 
 class RedisService:
-    """The embedded server of one `sublet dev`. A restart keeps the URL and all acknowledged data."""
+    """The server of one `sublet dev`. A restart keeps the URL and all acknowledged data."""
 
     name = "server"
 
@@ -69,7 +69,9 @@ class RedisService:
             await self._transport.aclose()
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop the server, `at_once` with SIGKILL. If a start is under way, first wait for it."""
+        """Stop the server, `at_once` with SIGKILL. First wait up to 60 s (`at_once`: 1 s) for a start under
+        way.
+        """
         if self._lock.acquire(timeout=HURRY_SECONDS if at_once else START_SECONDS):
             try:
                 if self._server:

@@ -26,12 +26,12 @@ class Reload:
     ) -> None:
         self.app, self.seen, self._env = app, seen, env
         self.broken = ""
-        """The last import's error; empty if it succeeded."""
+        """The last import's error, or empty."""
         self._report, self._on_change = report, on_change
         self._folders = set(seen.folders)
 
     async def run(self, over: asyncio.Event) -> None:
-        """Watch the app's source files, and replace its workers, until `over` is set."""
+        """Until `over` is set, replace the workers when source files change. Without watchfiles, only warn."""
         if not can_watch():
             turn_on = f"{install_command('dev')} turns it on"
             self._report("app", "warning", f"reload is off because watchfiles is not installed: {turn_on}")

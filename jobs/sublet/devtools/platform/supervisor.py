@@ -32,8 +32,8 @@ class Service(Protocol):
         ...
 
     def start(self) -> str:
-        """Start the service at its previous address; return a description when it answers. Blocks. Raises
-        JobsError.
+        """Start the service, if possible at its previous address; return a description when it answers.
+        Blocks. Raises JobsError.
         """
         ...
 
@@ -119,7 +119,7 @@ class Supervisor:
 
 
 def exit_reason(code: int) -> str:
-    """Return an exit code as text: `exit 3`, or a signal's name such as `SIGKILL`."""
+    """Return an exit code as text: `exit 3`, or a signal such as `SIGKILL`."""
     try:
         return f"exit {code}" if code >= 0 else signal.Signals(-code).name
     except ValueError:

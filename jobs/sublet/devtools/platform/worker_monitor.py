@@ -21,7 +21,9 @@ FROZEN_SECONDS = 12.0
 
 
 class WorkerMonitor:
-    """Watches this machine's workers by registrations and processes. `own` returns the platform's, `ask` summons others."""
+    """Watches this machine's workers by registrations and processes. `own` returns the platform's processes,
+    `ask` summons workers.
+    """
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class WorkerMonitor:
         self._changed.set()
 
     async def run(self) -> None:
-        """Check the workers until cancelled."""
+        """Check every 2 s until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
@@ -55,8 +57,8 @@ class WorkerMonitor:
                 self._silent.clear()
 
     async def check(self) -> None:
-        """End the leases of this machine's dead workers; kill those of `own` without heartbeats. Raises
-        Unavailable.
+        """End leases of this machine's dead workers; kill those of `own` without heartbeats for 12 s (or a
+        longer lease). Raises Unavailable.
         """
         known = await self._store.workers()
         dead = {worker.name: worker.life for worker in known if host_identity.is_gone(worker.about, self._me)}
@@ -78,8 +80,8 @@ class WorkerMonitor:
         self._checked_at = time.monotonic()
 
     async def retire(self) -> set[int]:
-        """Send SIGTERM to the workers of `own`, and unregister them, so that others can be summoned; return their
-        process ids. For a worker that still starts, its summons is answered.
+        """Send SIGTERM to the workers of `own`, and unregister them or end their summons, so that others can
+        start; return their process ids.
         """
         own = {one.pid: one for one in self._own()}
         starting = dict(own)

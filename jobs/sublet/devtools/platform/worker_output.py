@@ -1,4 +1,4 @@
-"""Pass on workers' events and tasks' output. Excess lines are only counted."""
+"""Pass on workers' events and tasks' output; count excess lines."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ OMITTED = ("summary", "stopping", "draining", "leaving", "reconciled")
 
 
 class WorkerOutput:
-    """Turns the lines that workers print into events of `sublet dev`."""
+    """Turns workers' lines into events of `sublet dev`."""
 
     def __init__(self, report: Reporter, call: str = "sublet", lines_max: float = LINES_MAX) -> None:
         self._report, self._call, self._lines_max = report, call, lines_max
@@ -27,7 +27,7 @@ class WorkerOutput:
         self._began: dict[tuple[str, int], float] = {}
 
     async def run(self) -> None:
-        """Report regularly how many lines were left out, and allow new ones."""
+        """Every 0.5 s, report the number of omitted lines, and allow `lines_max` more."""
         while True:
             await asyncio.sleep(INTERVAL)
             if self._omitted:
@@ -35,7 +35,7 @@ class WorkerOutput:
             self._left, self._omitted = self._lines_max, 0
 
     def read_line(self, worker: Spawned, line: str) -> None:
-        """Report one line of a worker's output as an event."""
+        """Report a worker's line as an event, or omit and count it."""
         if not line.startswith('{"event":"'):
             self._pass_on("worker", "log", f"{worker.pid} │ {line}", pid=worker.pid)
         elif self._left <= 0 and line.startswith(('{"event":"completed"', '{"event":"started"')):
