@@ -36,9 +36,9 @@ def ensure(groups: Sequence[str]) -> None:
     """Make sure that the dependencies, and those of the optional `groups`, are installed; outside of a
     checkout, do nothing.
 
-    If not, install them into `.venv`, and run the same command there instead of returning. A `.venv` without
-    Python, or that an earlier run left unfinished or made for another Python, is emptied first. Several runs
-    at once are safe. Raises SystemExit(1), or 130 after Ctrl-C.
+    If any is missing, install them into `.venv`, and run the same command there instead of returning. A
+    `.venv` without Python, or that an earlier run left unfinished or made for another Python, is emptied
+    first. Several runs at once are safe. Raises SystemExit(1), or 130 after Ctrl-C.
     """
     try:
         _ensure(CHECKOUT, groups)
@@ -95,7 +95,7 @@ def requirements(project: dict[str, Any], groups: Sequence[str]) -> list[str]:
 
 
 def fingerprint(needed: Sequence[str]) -> str:
-    """Return a hash of these requirements and of Python's version."""
+    """Return a hash of these requirements and Python's version."""
     import hashlib
 
     lines = [f"{sys.version_info[0]}.{sys.version_info[1]}", *sorted(needed)]
@@ -182,7 +182,7 @@ def _set_up(root: Path, venv: Path, key: str, needed: Sequence[str]) -> None:
 
 @contextmanager
 def _alone(root: Path) -> Iterator[int]:
-    """Pip inherits the lock: the next run also waits for a pip whose parent was killed."""
+    """Pip inherits the lock: the next run waits for a pip whose parent was killed."""
     import fcntl
 
     folder = root / ".sublet"

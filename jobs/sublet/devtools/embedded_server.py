@@ -52,10 +52,10 @@ class EmbeddedServer:
     ) -> "EmbeddedServer":
         """Start a server with its data in `folder`; return it when it answers.
 
-        If `persistent`, acknowledged data survives the server's death (the machine's death may lose up to 1
-        s). The server is killed when this process ends; with a pipe `others`, when its last writer ends too,
-        at most `grace` seconds later. `binary`: the server program. Raises Unavailable, with the end of the
-        log.
+        If `persistent`, acknowledged data survives the server's death (the machine's death may lose up to
+        1 s). The server is killed when this process ends; with a pipe `others`, when its last writer ends
+        too, at most `grace` seconds later. `binary`: the server program. Raises Unavailable, with the end of
+        the log.
         """
         command = find_binary(binary)
         try:

@@ -12,7 +12,7 @@ from sublet.errors import JobsError, NotFound
 from sublet.model import Job, State
 
 LEASE = 2.0
-"""In seconds; short, so that jobs of a lost worker run again soon."""
+"""The lease in seconds; short, so that lost jobs run again soon."""
 POLL_SECONDS = 0.05
 CATCH_SECONDS = 10.0
 TAKEOVER_SECONDS = LEASE + 20.0
@@ -21,7 +21,7 @@ SETTLE = 0.03
 
 
 class DemoFailed(JobsError):
-    """The demo cannot continue; the message has the reason."""
+    """The demo cannot continue."""
 
 
 class Show:
@@ -34,14 +34,14 @@ class Show:
         """The share of the work that is done, 0 to 1."""
 
     async def held_by(self, worker: Worker) -> dict[str, int]:
-        """Return which jobs a worker runs (id → attempt), among the first 100 running ones."""
+        """Return which jobs a worker runs (id → attempt), among the queue's first 100."""
         page = await self.client.list_jobs(state=State.RUNNING, queue=self.queue, limit=100)
         return {job.id: job.attempt for job in page.jobs if job.worker == worker.name}
 
 
 async def kill(show: Show, at: float) -> None:
-    """When this share of the work is done, kill a worker that holds jobs, if one does; wait until others run
-    them, else raise DemoFailed.
+    """When this share of the work is done, kill a worker that runs jobs, if one is found within 10 s; wait
+    until others run them. Raises DemoFailed after 22 s.
     """
     caught = await _catch(show, at)
     if caught:
@@ -52,8 +52,8 @@ async def kill(show: Show, at: float) -> None:
 
 
 async def freeze(show: Show, at: float) -> None:
-    """Like `kill`, at a share of the work, but freeze, resume when others run the jobs, and await refused late
-    reports.
+    """As `kill`, but freeze the worker; resume it when others run its jobs, and wait up to 10 s for refused
+    late reports.
     """
     caught = await _catch(show, at)
     if not caught:
@@ -76,7 +76,7 @@ async def freeze(show: Show, at: float) -> None:
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]], seconds: float) -> bool:
-    """Return True once the condition holds, False at the timeout."""
+    """Return True once the condition holds, False after `seconds`."""
     deadline = time.monotonic() + seconds
     while not await condition():
         if time.monotonic() > deadline:

@@ -17,23 +17,23 @@ LINES_MAX = 8
 
 
 class Audience:
-    """Logs and counts events. Prints workers' starts and ends during the show; keeps later events."""
+    """Logs and counts events. Prints workers' starts and ends until `end_show`; keeps later events."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen, self.ledger = screen, Ledger()
         self.began = time.monotonic()
-        """Monotonic time of the first submit."""
+        """Monotonic time of the first submit (before it: of this object's creation)."""
         self.api_url = ""
         self.api_ready = asyncio.Event()
         self._lines: list[str] | None = None
 
     @property
     def seconds(self) -> float:
-        """Seconds since the first submit."""
+        """Seconds since `began`."""
         return time.monotonic() - self.began
 
     def report(self, sign: str, words: str) -> None:
-        """Print an event of the show."""
+        """Show an event, dated now."""
         self.screen.add_event(self.seconds, sign, words)
 
     def __call__(self, event: PlatformEvent) -> None:
@@ -79,7 +79,7 @@ class Audience:
         self._lines = []
 
     def print_lines(self) -> None:
-        """Print the first events since the last call, and how many others there were."""
+        """Print up to 8 events since the last call, and how many others there were."""
         lines, self._lines = self._lines or [], []
         for line in lines[:LINES_MAX]:
             self.screen.print(escape(line))
@@ -87,7 +87,7 @@ class Audience:
             self.screen.print(f"  {time.strftime('%H:%M:%S')}  … and {len(lines) - LINES_MAX:,} more")
 
     def statuses(self) -> list[WorkerStatus]:
-        """Return for each worker so far how many jobs it completed, and its fate."""
+        """Return how many jobs each worker so far completed, and its fate."""
         signs = {"": "●", "killed": "✗", "frozen": "‖", "died": "✗", "left": "·"}
         return [
             WorkerStatus(str(worker), signs[worker.fate], f"{worker.completed:,} {worker.fate or 'done'}")

@@ -16,7 +16,7 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True)
 class Corpus:
-    """Files, the first `standard` of the standard library."""
+    """Files, the first `standard` of the standard library, from `roots`."""
 
     files: tuple[Path, ...]
     standard: int
@@ -24,7 +24,7 @@ class Corpus:
 
     @classmethod
     def find(cls, enough: int = ENOUGH, at_most: int = AT_MOST) -> "Corpus":
-        """Find the standard library's files; if fewer than `enough`, packages' too, `at_most` in all."""
+        """Find the standard library's files; if fewer than `enough`, add packages', up to `at_most` in all."""
         library = Path(sysconfig.get_paths()["stdlib"])
         files = list(_python_files(library))
         standard = len(files)
@@ -36,13 +36,13 @@ class Corpus:
         return cls(tuple(files), standard, tuple(roots))
 
     def name(self, path: str) -> str:
-        """A path, if possible relative to a root."""
+        """The path relative to a root; unchanged outside."""
         inner = [Path(path).relative_to(root) for root in self.roots if Path(path).is_relative_to(root)]
         return min(map(str, inner), key=len, default=path)
 
     @property
     def words(self) -> str:
-        """How many files, and of what, as text."""
+        """How many files, as text."""
         version = ".".join(map(str, sys.version_info[:3]))
         words = f"{self.standard:,} files of the standard library of Python {version}"
         added = len(self.files) - self.standard

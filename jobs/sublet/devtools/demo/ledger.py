@@ -1,4 +1,4 @@
-"""The demo's workers and what they reported, kept outside Redis to check its state."""
+"""The demo's workers and their reports, kept outside Redis to check what Redis has."""
 
 import contextlib
 import os
@@ -9,16 +9,16 @@ from sublet.devtools.platform.reports import PlatformEvent
 
 
 class Worker:
-    """One worker process of the platform, which the demo may freeze or kill."""
+    """One worker process, which the demo may freeze or kill."""
 
     def __init__(self, number: int, pid: int, name: str) -> None:
         self.number, self.pid, self.name = number, pid, name
         self.exit: int | None = None
         """The exit code, negative for a signal; None while it runs."""
         self.completed = 0
-        """Accepted completions."""
+        """Its accepted completions."""
         self.ghosts = 0
-        """Refused heartbeats and outcomes."""
+        """Attempts with a refused heartbeat or outcome."""
         self._accident = ""
 
     def __str__(self) -> str:
@@ -31,18 +31,18 @@ class Worker:
         return self._accident or ended
 
     def freeze(self) -> None:
-        """Stop the worker's process (SIGSTOP); return when it has stopped. Its child processes continue."""
+        """Stop the process (SIGSTOP); return when it has stopped. Its child processes continue."""
         self._accident = "frozen"
         self._signal(signal.SIGSTOP)
         self._await("WSTOPPED")
 
     def resume(self) -> None:
-        """Let the worker's process continue after `freeze` (SIGCONT)."""
+        """Let the process continue after `freeze` (SIGCONT)."""
         self._accident = ""
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill the worker's process (SIGKILL); return when it has ended."""
+        """Kill the process (SIGKILL); return when it has ended."""
         self._accident = "killed"
         self._signal(signal.SIGKILL)
         self._await("WEXITED")
@@ -60,17 +60,17 @@ class Worker:
 
 
 class Ledger:
-    """The workers, and their reported completions."""
+    """The workers, and what they reported."""
 
     def __init__(self) -> None:
         self.workers: list[Worker] = []
         self.accepted: Counter[str] = Counter()
-        """Accepted completions by job."""
+        """Accepted completions, counted by job id."""
         self.started: set[tuple[int, str, int]] = set()
-        """Process id, job and number of each attempt."""
+        """Process id, job id and number of each attempt."""
 
     def record(self, event: PlatformEvent) -> Worker | None:
-        """Record an event. Return its worker; None without one."""
+        """Record a worker's or job's event. Return its worker; None if unknown."""
         if event.source not in ("worker", "job"):
             return None
         more = event.more
@@ -91,7 +91,7 @@ class Ledger:
         return worker
 
     def active(self) -> list[Worker]:
-        """Return the workers that are neither frozen, killed nor ended."""
+        """Return the workers neither frozen, killed nor ended."""
         return [worker for worker in self.workers if not worker.fate]
 
     def label(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The end of the demo: print the results; without `--once`, keep all processes running."""
+"""The end of the demo: print the results; without `--once`, keep running."""
 
 import ast
 import asyncio
@@ -18,7 +18,7 @@ POLL_SECONDS = 0.2
 
 
 def print_report(screen: Screen, corpus: Corpus, tally: Tally, reports: Sequence[Report]) -> None:
-    """Print the results, the outcomes and the failures."""
+    """Print the largest files, totals, tally and complaints."""
     largest = sorted(reports, key=lambda report: -report.lines)[:LARGEST]
     rows = [
         (corpus.name(r.path), f"{r.lines:,}", f"{r.functions:,}", f"{r.classes:,}", str(r.depth))
@@ -47,9 +47,8 @@ def _totals(corpus: Corpus, reports: Sequence[Report]) -> list[str]:
 
 
 async def keep_running(audience: Audience, redis_url: str, queue: str, call: str) -> None:
-    """Print commands to try, then the platform's events, until cancelled.
-
-    `call` is this program's command line.
+    """Once the API runs, print commands to try, then events, until cancelled. `call`: this program's command
+    line.
     """
     await audience.api_ready.wait()
     screen = audience.screen

@@ -1,4 +1,4 @@
-"""Run the demo: one job per file of the standard library, three workers, one killed and one frozen."""
+"""Run the demo: one job per file, up to three workers, one killed, one frozen."""
 
 import asyncio
 import math
@@ -35,8 +35,8 @@ LAST_LINES = 1.0
 
 
 def run(once: bool, json: bool, call: str, screen: Screen | None = None) -> int:
-    """Run the demo. Return 0 if each job ended once, one was recovered and a late report refused; else 1, or
-    128 + the signal that ended the demo.
+    """Run the demo. Return 0 if each job ended once, one was recovered and a late report refused; else 1; 128
+    + the signal that ended the demo early. A second Ctrl-C exits without returning.
 
     With `json`, progress goes to stderr and the tally to stdout. Without `once`, all processes run until
     Ctrl-C. `call` is this program's command line. Raises JobsError when the demo cannot continue.
@@ -52,7 +52,7 @@ def run(once: bool, json: bool, call: str, screen: Screen | None = None) -> int:
 
 
 class Demo:
-    """The show, beside the platform that runs its server, API and workers."""
+    """The demo's jobs; `platform` runs the server, API and workers."""
 
     def __init__(self, screen: Screen, once: bool, json: bool, call: str) -> None:
         self._once, self._json, self._call = once, json, call
@@ -90,8 +90,8 @@ class Demo:
         return AppInfo(app=APP, queues=[self._queue], tasks=[analyse.name], folders=[])
 
     async def perform(self, settings: Settings) -> None:
-        """Submit the jobs, have the accidents, and print the results; then stop the platform, or without
-        `once` keep it running. Raises DemoFailed.
+        """Submit the jobs, kill a worker, freeze another, and print the results; then stop the platform, or
+        without `once` run on. Raises DemoFailed.
         """
         async with Client(settings) as client:
             show = Show(client, self.audience, self._queue)

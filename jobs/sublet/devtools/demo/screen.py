@@ -1,4 +1,4 @@
-"""The demo's output: a progress bar with events below it, or plain lines without a terminal."""
+"""The demo's output: a progress bar above events, or plain lines without a terminal."""
 
 import os
 import time
@@ -30,7 +30,7 @@ COLOURS = {
 
 
 class Progress(NamedTuple):
-    """How far the demo's work is: numbers for the progress bar."""
+    """Numbers of jobs; jobs per second (`rate`); seconds since the submit."""
 
     submitted: int
     ended: int
@@ -40,7 +40,7 @@ class Progress(NamedTuple):
 
 
 class WorkerStatus(NamedTuple):
-    """One worker's status: its name, a sign, and text."""
+    """One worker's name, a sign, and text."""
 
     name: str
     sign: str
@@ -93,7 +93,7 @@ class Screen:
         self.console.print(Text("\n".join(lines), style))
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print a table: text in the first column, right-aligned values in the others."""
+        """Print a table, all but the first column right-aligned."""
         table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
         for i, head in enumerate(heads):
             table.add_column(head, justify="right" if i else "left", overflow="ellipsis", no_wrap=True)
@@ -102,13 +102,13 @@ class Screen:
         self.console.print(Padding(table, (0, 0, 0, 2), expand=False), soft_wrap=False)
 
     def add_event(self, seconds: float, sign: str, words: str) -> None:
-        """Add an event: below the bar, or as a line without a terminal."""
+        """Show an event: below the bar, at the next `draw`, or as a line."""
         self._events.append((seconds, sign, words))
         if self.plain:
             self.console.print(f"{seconds:6.1f} s  {sign} {escape(words)}")
 
     def draw(self, progress: Progress, workers: Sequence[WorkerStatus], *, last: bool = False) -> None:
-        """Draw the progress, at most once per interval unless `last`."""
+        """Draw the progress, at most every 0.1 s (lines: 2 s) unless `last`, which ends the live display."""
         now = time.monotonic()
         if now < self._next and not last:
             return
@@ -127,7 +127,7 @@ class Screen:
             self.close()
 
     def close(self) -> None:
-        """Leave the last picture, and restore the cursor."""
+        """End the live display; its last picture stays."""
         if self._live:
             self._live.stop()
             self._live = None

@@ -16,7 +16,7 @@ AT_ONCE = 100
 
 @dataclass
 class Tally:
-    """The outcome of the demo."""
+    """Jobs of the demo, by outcome."""
 
     submitted: int
     completed: int = 0
@@ -38,7 +38,7 @@ class Tally:
         return [*(f"{name} {number:,}" for name, number in numbers.items()), f"{self.seconds:.1f} s"]
 
     def complaints(self) -> list[str]:
-        """Return the failures; empty if all is well."""
+        """Return what failed or was not shown; empty if all is well."""
         complaints = []
         if self.lost:
             complaints.append(f"{self.lost:,} jobs were lost")
@@ -56,9 +56,7 @@ class Tally:
 async def count(
     client: Client, ids: Sequence[str], ledger: Ledger, seconds: float
 ) -> tuple[Tally, list[Report]]:
-    """Compare each job in Redis with the ledger of the workers' events. Return the totals and the completed
-    jobs' results.
-    """
+    """Compare each job in Redis with the ledger. Return the totals and the completed jobs' results."""
     tally = Tally(len(ids), seconds=round(seconds, 1))
     tally.refused = sum(worker.ghosts for worker in ledger.workers)
     reports = []
