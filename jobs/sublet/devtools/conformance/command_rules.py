@@ -1,4 +1,4 @@
-"""Rules that every command must keep, checked in every trial."""
+"""Rules for every command, checked at the end of each trial."""
 
 import re
 from collections.abc import Awaitable, Callable

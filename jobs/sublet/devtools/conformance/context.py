@@ -79,8 +79,8 @@ class TrialContext:
         }
 
     async def submit_by_client(self, task: str, payload: str) -> tuple[int, str, str]:
-        """Run `CMD submit TASK JSON`. Return its exit code, the last word on its stdout, and the end of
-        its stderr, or else stdout, as text to append to a message. Raises RuleBroken if it does not end.
+        """Run `CMD submit TASK JSON`. Return its exit code, its last word on stdout, and text to append to a
+        message: the end of stderr, or else stdout. Raises RuleBroken if it does not end.
         """
         process = await self.start(["submit", task, payload])
         code = await process.wait(SUBMIT_SECONDS)
@@ -97,7 +97,7 @@ class TrialContext:
 
     async def work(self, slots: int = 1, *, until_claim: bool = True) -> Process:
         """Start `CMD work` and return it; with `until_claim`, after its first claim. Raises RuleBroken
-        without one.
+        without one in 12 s.
         """
         process = await self.start(["work"], slots)
         self.workers.append(process)
@@ -137,8 +137,8 @@ class TrialContext:
         return await self.run(Call((words,), lambda reply: reply))
 
     async def submit(self, task: str, payload: Any = None, rules: str = "", queue: str = "first") -> str:
-        """Store a job with the options `rules`, such as tries=1, and return its id. A `payload` of bytes
-        is stored unchanged.
+        """Store a job, past the proxy, with the options `rules`, such as tries=1; return its id. A `payload`
+        of bytes is stored unchanged.
         """
         job_id = f"0-{secrets.token_hex(12)}"
         body = (
@@ -157,8 +157,8 @@ class TrialContext:
         return (await self.job(job_id)).state in FINISHED
 
     async def completed(self, job_id: str, what: str, seconds: float = 0) -> Job:
-        """Wait until a job is completed, and return it. Raises RuleBroken with `what`, the job's name, after
-        `seconds`, 12 by default.
+        """Wait until a job, called `what` in messages, is completed; return it. Raises RuleBroken if it ends
+        otherwise, or not within `seconds` (0: 12).
         """
         job = await self.ended(job_id, what, seconds)
         if job.state is not State.COMPLETED:
@@ -166,7 +166,7 @@ class TrialContext:
         return job
 
     async def ended(self, job_id: str, what: str, seconds: float = 0) -> Job:
-        """Wait until a job is completed, dead or cancelled, and return it. Raises RuleBroken."""
+        """As `completed`, but also return a dead or cancelled job."""
         try:
             await self.until_async(lambda: self.is_over(job_id), f"{what} had not ended", seconds)
         except WorkerEnded:
@@ -176,15 +176,13 @@ class TrialContext:
         return await self.job(job_id)
 
     async def running(self, job_id: str) -> str:
-        """Wait until the client has claimed a job. Return the token of the claim."""
+        """Wait until the client has claimed a job. Return the token of the first job in that claim's reply."""
         await self.until(lambda: self.claim_of(job_id) is not None, "a queued job was not claimed")
         claim = self.claim_of(job_id)
         return claim.token() if claim else ""
 
     async def holding(self, job_id: str) -> str:
-        """Wait until the client has claimed a job of the task `sleep` and still runs it a moment later.
-        Return its token. Raises RuleBroken.
-        """
+        """As `running`, for a job of the task `sleep`. Raises RuleBroken if the job does not run 0.2 s later."""
         token = await self.running(job_id)
         await asyncio.sleep(KEPT)
         if (job := await self.job(job_id)).state is not State.RUNNING:
@@ -204,8 +202,8 @@ class TrialContext:
                 return
 
     async def until(self, holds: Callable[[], bool], what: str, seconds: float = 0) -> None:
-        """Wait until `holds` returns True. Raises RuleBroken with the text `what` after `seconds` (0: the
-        default), WorkerEnded if a worker ends.
+        """Wait until `holds` returns True. Raises RuleBroken with the text `what` after `seconds` (0: 12),
+        WorkerEnded if a worker ends.
         """
 
         async def check() -> bool:
@@ -228,7 +226,7 @@ class TrialContext:
     @contextlib.contextmanager
     def rule(self, name: str) -> Iterator[None]:
         """Record whether the `with` block keeps a rule: a RuleBroken in it breaks the rule and ends the
-        block.
+        block. WorkerEnded is raised again.
         """
         try:
             yield

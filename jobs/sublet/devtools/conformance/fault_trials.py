@@ -169,7 +169,7 @@ async def _take_server_away(context: TrialContext) -> None:
 
 
 async def busy(context: TrialContext) -> None:
-    """Answer every script call with LOADING, then occupy the only slot: calls must stay rare."""
+    """Answer every script call with LOADING, then occupy the only slot: at most 10 calls a second."""
     with context.rule("idle-rate"):
         await context.work()
         context.proxy.loading = True
@@ -242,7 +242,7 @@ def _blocked(context: TrialContext) -> list[Seen]:
 
 
 async def leave(context: TrialContext) -> None:
-    """Send SIGTERM to an idle worker, and to one that holds a job: it must release the job and exit."""
+    """Send SIGTERM to an idle worker, and to one that holds a job: both must exit 0, with the job released."""
     with context.rule("sigterm"):
         for busy in (False, True):
             worker = await context.work()

@@ -1,4 +1,4 @@
-"""Trials of the optional groups of rules: checkpoints, steps, registrations, schedules, and waiting for results."""
+"""Trials of the optional rules: checkpoints, steps, registrations, schedules, and waiting for results."""
 
 import json
 import secrets
@@ -79,8 +79,8 @@ async def _suspended(context: TrialContext, job_id: str, kind: str, name: str) -
 
 
 async def register(context: TrialContext) -> None:
-    """Check that a worker registers before it claims, renews that, spares live workers' leases, and
-    unregisters at its end.
+    """Check that a worker registers before it claims, renews its registration, spares live workers' leases,
+    and unregisters at its end.
     """
     worker = await context.work()
     name = context.seen("claim")[0].args[1]
@@ -153,7 +153,7 @@ async def _put(context: TrialContext, name: str, when: Mapping[str, object], occ
 
 
 async def schedules(context: TrialContext) -> None:
-    """Put schedules that are due: the worker must fire the one that it can read, and leave the other."""
+    """Store two due schedules: the worker must fire the one that it can read, and leave the other."""
     seconds, _ = await context.raw("TIME")
     before = (int(seconds) // EVERY - 3) * EVERY * 1000
     when = {"every": EVERY, "jitter": JITTER}
@@ -184,7 +184,7 @@ async def schedules(context: TrialContext) -> None:
 
 
 async def waiters(context: TrialContext) -> None:
-    """Check that a client which waits for a job prints its result, or exits with an error if the job dies."""
+    """Check that `CMD wait ID` prints the job's result, or exits with an error if the job dies or is missing."""
     with context.rule("waits"):
         await context.work(slots=2)
         for task, payload, good in (

@@ -24,7 +24,7 @@ HANDSHAKE = {"HELLO", "AUTH", "SELECT", "CLIENT", "PING", "QUIT", "COMMAND"}
 
 @dataclass
 class Seen:
-    """A command that reached the proxy, with its time and outcome."""
+    """A command that reached the proxy. `verb`: its script; `fate`: its fault; empty without one."""
 
     at: float
     name: str
@@ -41,7 +41,7 @@ class Seen:
         return self.reply if isinstance(self.reply, ErrorReply) else ""
 
     def given(self) -> list[str]:
-        """Return the ids of the jobs in a claim's reply."""
+        """Return the ids of a claim's jobs; empty for other commands."""
         many = self.verb == "claim" and isinstance(self.reply, list)
         return [text(self.reply[i]) for i in range(3, len(self.reply), 6)] if many else []
 
@@ -50,7 +50,7 @@ class Seen:
         return self.verb == "pick" and isinstance(self.reply, list) and name.encode() in self.reply[2::5]
 
     def token(self) -> str:
-        """Return the token of the first job in a claim's reply."""
+        """Return the token of a claim's first job; empty without one."""
         return text(self.reply[0]) if self.given() else ""
 
 
@@ -70,8 +70,8 @@ def text(value: Any) -> str:
 
 
 class Proxy:
-    """Listens on a port, and opens a connection to the server for each one of the client. It records all
-    commands in `log` and injects `faults`.
+    """Listens on a port; opens a connection to the server for each of the client's. Records all commands in
+    `log`, and injects `faults`.
     """
 
     def __init__(self, server_url: str) -> None:
@@ -89,7 +89,9 @@ class Proxy:
         """Whether to answer each script call with LOADING."""
         self._verbs = {script(name).sha: name for name in NAMES}
         self.broken: set[int] = set()
-        """Connections that a fault broke: the client may not have read their last replies."""
+        """Numbers of connections that a fault or `leave` broke: the client may not have read their last
+        replies.
+        """
         self._opened = 0
         self._known: Counter[str] = Counter()
         self._links: set[asyncio.Task[None]] = set()
@@ -97,7 +99,7 @@ class Proxy:
         self._port = 0
 
     async def listen(self) -> None:
-        """Accept connections, for the first time or again after `leave`."""
+        """Accept connections; after `leave`, again on the same port."""
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self._port, limit=LIMIT)
         self._port = self._listener.sockets[0].getsockname()[1]
 
@@ -175,7 +177,7 @@ class Proxy:
         return True
 
     def strikes(self, seen: Seen, fate: str) -> bool:
-        """Whether a fault of the kind `fate` is to be injected into this command; each fault is used once."""
+        """Whether to inject a fault of the kind `fate` into this command. Each fault is used once."""
         for fault in self.faults:
             if not fault.spent and fault.verb == seen.verb and fault.fate == fate and fault.when(seen):
                 fault.spent, seen.fate = True, fate

@@ -11,7 +11,7 @@ class ErrorReply(str):
 
 
 async def read_command(reader: asyncio.StreamReader) -> tuple[bytes, list[bytes]]:
-    """Read one command. Return its bytes and its words. Raises IncompleteReadError at the end of the stream."""
+    """Read one command. Return its bytes and words. Raises IncompleteReadError at the end of the stream."""
     head = await reader.readuntil(LINE)
     if not head.startswith(b"*"):
         return head, head.split()
@@ -25,8 +25,8 @@ async def read_command(reader: asyncio.StreamReader) -> tuple[bytes, list[bytes]
 
 
 async def read_reply(reader: asyncio.StreamReader) -> tuple[bytes, Any]:
-    """Read one reply of RESP2 or RESP3. Return its bytes and its value: maps as flat lists, errors as
-    ErrorReply.
+    """Read one reply of RESP2 or RESP3. Return its bytes and value: text as bytes, maps as flat lists, errors
+    as ErrorReply.
     """
     head = await reader.readuntil(LINE)
     kind, rest = head[:1], head[1:-2]

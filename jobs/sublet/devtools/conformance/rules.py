@@ -115,7 +115,7 @@ TIMED = {
     "drains",
     "waits",
 }
-"""Rules that a busy machine may break: a failed one is tried a second time."""
+"""Rules that a busy machine may break: a broken one is tried again, and the second verdict counts."""
 
 
 class Verdict(NamedTuple):

@@ -67,11 +67,10 @@ async def examine(
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Verdict]:
     """Run the trials of these rules (None: all that are not optional) against a client; return a verdict per
-    rule.
+    rule. Broken TIMED rules are tried again; the second verdict counts.
 
-    A conforming client needs less than a minute. `report` gets the
-    numbers of finished and of all trials. Raises Invalid if the command does not exist, JobsError if the
-    client sends no claim or lacks a task, Unavailable if the server does not answer.
+    `report` gets the numbers of finished and all trials. Raises Invalid if the command does not exist,
+    JobsError if the client sends no claim or lacks a task, Unavailable if the server does not answer.
     """
     client, judge = Client(command), Judge(names or CORE)
     chosen = [trial for trial in TRIALS if judge.wants(*trial.rules)]

@@ -22,7 +22,7 @@ TRICKY: dict[str, Any] = {
 HOLD_OVER = 0.3
 SECOND_SLOT = 1.0
 BEAT_MAX = LEASE * 2 / 3
-"""The maximum number of seconds between heartbeats: a third of the lease, doubled for a busy machine."""
+"""Most seconds between heartbeats: a third of the lease, doubled for a busy machine."""
 
 
 async def produce(context: TrialContext) -> None:
@@ -108,7 +108,7 @@ def _difference(wanted: Any, found: Any) -> str:
 
 
 async def awaken(context: TrialContext) -> None:
-    """Start a worker in a missing namespace, then create it: the worker must run a job."""
+    """Start a worker, then create its namespace: the worker must run a job."""
     with context.rule("makes-namespace"):
         await context.work()
         await asyncio.sleep(0.5)
@@ -191,7 +191,7 @@ def _held(context: TrialContext, ids: list[str]) -> list[int]:
 
 
 async def beats(context: TrialContext) -> None:
-    """Run jobs longer than their lease, two at a time if the client has two slots: heartbeats must arrive."""
+    """Run two jobs that take longer than their lease: heartbeats must arrive."""
     with context.rule("heartbeat"):
         await context.work(slots=2)
         ids = [await context.submit("sleep", {"seconds": LEASE * 1.7}) for _ in range(2)]

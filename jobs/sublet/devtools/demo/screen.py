@@ -74,7 +74,7 @@ class Screen:
         self._next = 0.0
 
     def print(self, words: str = "") -> None:
-        """Print rich markup without wrapping: some lines are commands to copy."""
+        """Print rich markup without wrapping."""
         self.console.print(words, soft_wrap=True)
 
     def fact(self, name: str, words: str) -> None:

@@ -32,7 +32,6 @@ def analyse(path: str) -> Report:
     """Count a file's lines, functions and classes, and find its deepest block."""
     try:
         with warnings.catch_warnings():
-            # about the analysed source
             warnings.simplefilter("ignore")
             with tokenize.open(path) as file:
                 source = file.read()

@@ -135,9 +135,7 @@ def environment(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def where(redis_url: str, namespace: str) -> list[str]:
-    """Return the flags for server and namespace. A URL with a user, password or options is left out: other users can read
-    command lines.
-    """
+    """Return the flags for server and namespace. A URL with a user, password or options is left out."""
     url = ["--redis-url", redis_url] if has_no_secret(redis_url) else []
     return [*url, "--namespace", namespace]
 

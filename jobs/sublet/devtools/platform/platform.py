@@ -1,6 +1,6 @@
 """`sublet dev`: a server (or yours), the API, a tick, and workers that are summoned when there is work.
 
-This process is the parent of all others, so that Ctrl-C ends them.
+All processes end with this one.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class PlatformConfig:
     workers: int = 4
     slots: int = 10
     wait: float = 5.0
-    """Seconds that a job should wait at most; a smaller number starts more workers for the same backlog."""
+    """Seconds that a job should wait at most; fewer start more workers."""
     linger: float = 5.0
     lease: float = 30.0
     reload: bool = True

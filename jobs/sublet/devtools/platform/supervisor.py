@@ -11,9 +11,7 @@ from sublet.errors import JobsError
 POLL_SECONDS = 0.1
 HEALTH_SECONDS = 1.0
 FAILURES_MAX = 3
-"""After so many failed health checks in a row a service is killed. Not a time, as the machine may be
-suspended.
-"""
+"""After so many failed health checks in a row a service is killed."""
 STABLE_SECONDS = 10.0
 """A service that ran so long is restarted at once; after shorter runs, every restart but the first is
 delayed.
