@@ -54,8 +54,8 @@ class EmbeddedServer:
 
         If `persistent`, acknowledged data survives the server's death (the machine's death may lose up to
         1 s). The server is killed when this process ends; with a pipe `others`, when its last writer ends
-        too, at most `grace` seconds later. `binary`: the server program. Raises Unavailable, with the end of
-        the log.
+        too, at most `grace` seconds later. `binary`: the server program. Raises Unavailable: the folder is in
+        use, or the log's end says why.
         """
         command = find_binary(binary)
         try:
@@ -149,7 +149,7 @@ def _private(folder: Path) -> Path:
 
 
 def _take(lock: IO[bytes], folder: Path) -> None:
-    """The server inherits the lock, which is held while this data is used."""
+    """The server inherits the lock: held while this data is used."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:

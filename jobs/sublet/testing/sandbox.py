@@ -111,8 +111,9 @@ class Sandbox:
         """Run a worker until no queued job can start, and no job, lease or schedule is due.
 
         With `through`, then move the clock to each moment within that duration at which a job is due or a
-        lease ends, and run again; it stays at the last. Schedules do not count: `travel` to them. With
-        `raising`, raise the exception of the first failed attempt. Raises Endless beyond `limit` attempts.
+        lease ends, and run again; the clock stays at the last one. Schedules do not count: `travel` to them.
+        With `raising`, raise the exception of the first failed attempt, or JobFailed. Raises Endless beyond
+        `limit` attempts.
         """
         server = self._entered()
         drain, until = Drain(self._recorder, self._client(), raising, limit), server.now + _duration(through)

@@ -90,7 +90,7 @@ class TrialContext:
         return code, lines[-1] if lines else "", process.words()
 
     async def start(self, words: Sequence[str], slots: int = 1) -> Process:
-        """Start the client with these arguments. It is killed at the end of the trial."""
+        """Start the client with these arguments. It is killed at the trial's end."""
         process = await self._client.start(words, self.environment(slots))
         self._processes.append(process)
         return process
@@ -176,7 +176,9 @@ class TrialContext:
         return await self.job(job_id)
 
     async def running(self, job_id: str) -> str:
-        """Wait until the client has claimed a job. Return the token of the first job in that claim's reply."""
+        """Wait until the client has claimed a job, else raise RuleBroken. Return the token of the first job
+        in that claim's reply.
+        """
         await self.until(lambda: self.claim_of(job_id) is not None, "a queued job was not claimed")
         claim = self.claim_of(job_id)
         return claim.token() if claim else ""

@@ -115,18 +115,20 @@ TIMED = {
     "drains",
     "waits",
 }
-"""Rules that a busy machine may break: a broken one is tried again, and the second verdict counts."""
+"""Rules that a busy machine may break: a broken one is tried again."""
 
 
 class Verdict(NamedTuple):
-    """The result for one rule. `seen` is the observation against it, "" if the client kept it."""
+    """The result for one rule. `seen`: what was observed against it, or why it was not checked; "" if the
+    client kept it.
+    """
 
     rule: Rule
     seen: str
 
     @property
     def kept(self) -> bool:
-        """Whether nothing was observed against the rule."""
+        """Whether `seen` is empty."""
         return not self.seen
 
 

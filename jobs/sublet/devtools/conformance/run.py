@@ -66,11 +66,12 @@ async def examine(
     names: set[str] | None = None,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Verdict]:
-    """Run the trials of these rules (None: all that are not optional) against a client; return a verdict per
-    rule. Broken TIMED rules are tried again; the second verdict counts.
+    """Run the trials of these rules (None: all that are not optional); return a verdict per rule. Broken
+    TIMED rules are tried again; the second verdict counts.
 
-    `report` gets the numbers of finished and all trials. Raises Invalid if the command does not exist,
-    JobsError if the client sends no claim or lacks a task, Unavailable if the server does not answer.
+    `report` gets the numbers of finished and all trials. Raises Invalid for a missing command, or another URL
+    than redis:// or unix://, JobsError if the client sends no claim or lacks a task, Unavailable without a
+    server.
     """
     client, judge = Client(command), Judge(names or CORE)
     chosen = [trial for trial in TRIALS if judge.wants(*trial.rules)]

@@ -1,4 +1,4 @@
-"""The files to analyse: the standard library's and, if few, packages'."""
+"""Files to analyse: the standard library's and, if few, packages'."""
 
 import itertools
 import os
