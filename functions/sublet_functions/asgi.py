@@ -33,9 +33,9 @@ from sublet_functions.http.response import DISCARD_SECONDS, SECURITY_HEADERS, St
 log = logging.getLogger(__name__)
 
 FREEZES = ("VERCEL", "AWS_LAMBDA_FUNCTION_NAME", "SUBLET_SUMMON_FIRST")
-"""Environment variables of platforms that freeze processes between requests; the last is a setting of Sublet."""
+"""Environment variables that show, unless empty or `0`, that the platform freezes processes between requests."""
 CONTINUE_SECONDS = 1.0
-"""After so many seconds, a client that waits with `Expect: 100-continue` is told to send its body."""
+"""Most seconds until a client that waits with `Expect: 100-continue` is told to send its body."""
 
 
 class LoopState:
@@ -48,13 +48,13 @@ class LoopState:
         self._finishing: asyncio.Task[None] | None = None
 
     def end(self) -> None:
-        """Answer waiting requests and end streams now; let workers finish or release their jobs."""
+        """Answer waiting requests and end streams now; let workers finish or release their jobs. Do not wait."""
         self.hosted.hurry()
         self.streams.stop()
         self._finishing = self._finishing or asyncio.create_task(self.hosted.finish())
 
     async def aclose(self) -> None:
-        """Answer waiting requests and end streams now; wait for the workers, then close all connections."""
+        """Do as `end`, wait for the workers, and close all connections."""
         self.end()
         if self._finishing:
             await self._finishing
@@ -62,9 +62,8 @@ class LoopState:
 
 
 class StopSignals:
-    """Ends the API of all event loops at SIGTERM or SIGINT, then calls the server's own handler.
-
-    Servers wait for all requests before they stop; long polls and streams would delay that.
+    """At SIGTERM or SIGINT, ends the API on all event loops, then calls the server's own handler: long polls
+    and streams would delay the server's stop.
     """
 
     def __init__(self) -> None:
@@ -72,7 +71,7 @@ class StopSignals:
         self._hooks: dict[int, partial[None]] = {}
 
     def add(self, state: LoopState) -> None:
-        """End this state's API at the next signal."""
+        """End this state's API at the next signal. Only the main thread can set handlers."""
         self._forget_closed()
         self._states.add(state)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,7 +83,7 @@ class StopSignals:
                     self._hooks[number] = hook
 
     def remove(self, state: LoopState) -> None:
-        """Do not end this state at a signal. After the last one, restore the server's handlers."""
+        """Do not end this state at a signal. Without any state, restore the server's handlers."""
         self._states.discard(state)
         self._forget_closed()
         if not self._states:
@@ -108,11 +107,11 @@ class StopSignals:
 
 
 SIGNALS = StopSignals()
-"""The one object of this process that handles its stop signals."""
+"""The only StopSignals of this process."""
 
 
 class Asgi:
-    """The ASGI application. Each event loop has its own connections to Redis, opened at its first request."""
+    """The ASGI application. `make` makes the API of one event loop (default: configured by the environment)."""
 
     def __init__(self, make: Callable[[], Hosted] | None = None, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
         self._make = make or _hosted
@@ -135,8 +134,8 @@ class Asgi:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, outer: Any = None) -> AsyncIterator[None]:
-        """Start and end with another application, `outer`: use this as that one's `lifespan`. Raises Invalid
-        for invalid or missing settings.
+        """Use this as the `lifespan` of another application (`outer`, which is ignored): the API starts and ends
+        with it. Raises Invalid for invalid settings, or without tokens.
         """
         state = self._state()
         try:

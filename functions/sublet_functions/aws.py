@@ -1,7 +1,7 @@
 """AWS Lambda: `sublet_functions.aws.handler` is the API, a tick and a worker.
 
-Fields that no client can set mark HTTP requests, which need a token. EventBridge and pools need none: AWS
-allowed them to invoke.
+Fields that no client can set mark HTTP requests, which need a token. Other events need none: AWS allowed
+their senders to invoke.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from sublet_functions.http.response import Response
 RESERVE = 1.0
 """Seconds kept free at an invocation's end: workers have ended by then."""
 TEXT_MAX = 1_000_000
-"""Most bytes of a response's body that are returned as text; a larger one becomes base64."""
+"""Most bytes of a body that is returned as text; others become base64."""
 BODY_MAX = 4_700_000
-"""Most bytes of a response's body: as base64 it fits into the 6 MB of Lambda."""
+"""Most bytes of a body: as base64 they fit into the 6 MB of Lambda. A larger one becomes a 413."""
 ADAPTER_HEADER = "x-amzn-request-context"
-"""A header of the Lambda Web Adapter, which clients may not send to this handler."""
+"""A header of the Lambda Web Adapter, which the handler removes from clients' requests."""
 HTTP_KEYS = ("requestContext", "httpMethod", "rawPath", "routeKey", "multiValueHeaders")
 """Each event of an HTTP request has at least one of these keys."""
 
 
 class EventFailed(Exception):
-    """Raised to AWS when an invocation has failed; AWS shows its message."""
+    """An invocation has failed. AWS shows the message."""
 
 
 class Context(Protocol):
@@ -46,10 +46,10 @@ class Context(Protocol):
 
 
 def handler(event: Any, context: Context) -> Any:
-    """Answer the HTTP request of an event in Lambda's format, or run another event's tick or worker and
-    return its totals.
+    """Answer the HTTP request of an event in Lambda's format; for another event run the tick or worker, and
+    return the totals.
 
-    Raises EventFailed if the tick or worker failed, or the event is not supported.
+    Raises EventFailed if the tick or worker fails or takes too long, or the event is malformed or not supported.
     """
     global _kept
     if _kept is None or _kept.process != os.getpid():
@@ -61,7 +61,7 @@ class _Function:
     def __init__(self, before: _Function | None) -> None:
         self.process = os.getpid()
         self.runner = asyncio.Runner()
-        self._parent = before  # of the parent process: closing it would close the parent's sockets
+        self._parent = before  # closing it would close the parent process's sockets
         self._hosted = Hosted(freezes=True)
 
     async def handle(self, event: Any, left: float) -> Any:
@@ -111,7 +111,7 @@ class _Function:
 
 
 _kept: _Function | None = None
-"""Made by the first invocation: the process may be forked, or frozen and copied, after imports."""
+"""Made by the first invocation: the process may be forked, or copied, after imports."""
 
 
 def _request(event: Mapping[str, Any]) -> Request | None:
@@ -138,7 +138,7 @@ def _request(event: Mapping[str, Any]) -> Request | None:
         return Request(http["method"], path, query, headers, body, streams=False, prefix=prefix)
     except (KeyError, TypeError, AttributeError, binascii.Error) as error:
         raise EventFailed(
-            f"an HTTP event of payload 2.0 is malformed ({type(error).__name__}): a field is missing or invalid"
+            f"an HTTP event of payload 2.0 is malformed ({type(error).__name__}): a field is missing or invalid: send it as AWS does"
         ) from None
 
 

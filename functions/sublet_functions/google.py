@@ -32,9 +32,8 @@ def http(request: Any) -> Response:
 
 
 def event(cloud_event: Any) -> None:
-    """Run one round of a tick, for any event. The platform authenticates the sender.
-
-    Raises TickFailed or LoopUnresponsive.
+    """Run one round of a tick, for any event. The platform authenticates the sender. Raises TickFailed or
+    LoopUnresponsive.
     """
     response = app.ask(Request("POST", "/tick"), PLATFORM)
     if response.status != 200:

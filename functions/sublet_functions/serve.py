@@ -30,7 +30,7 @@ READY = Request("GET", "/readyz", headers={"host": "localhost"})
 
 
 class Stop:
-    """A stop of a server: the first `ask` lets running requests finish, the second ends them."""
+    """A stop of a server: after the first `ask` requests have 8 s, the second ends them."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -55,14 +55,14 @@ async def serve(
     summon_first: bool = False,
     check_tasks: str = "",
 ) -> None:
-    """Serve the API until SIGTERM, SIGINT or SIGHUP; with `stop`, until that instead.
+    """Serve the API until SIGTERM, SIGINT or SIGHUP; with `stop`, until `stop.ask` instead.
 
     `report` gets the URL when the server listens. Without `tokens` only loopback addresses are served.
-    Without Redis, requests are answered 503. With a `worker_host`, `POST /work` runs workers, for clients
+    Without Redis, most requests are answered 503. With a `worker_host`, `POST /work` runs workers, for clients
     with a token or one of the `secrets`. On a stop, waiting requests are answered at once, workers finish or
     release their jobs, and other requests have 8 s; a second signal ends them. `summon_first`: a response
     waits until workers are summoned, as this process may then freeze. `check_tasks`: see `KnownTasks`. Raises
-    Invalid for an address that cannot be served, JobsError for a port in use.
+    Invalid for unusable settings or addresses, JobsError for a port in use.
     """
     tokens, limits = tokens or Tokens(), limits or Limits()
     sockets = listen(host, port, loopback_only=not tokens.needed)

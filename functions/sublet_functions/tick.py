@@ -23,7 +23,9 @@ CALLS_MAX = 1000
 
 @dataclass
 class TickSummary:
-    """What a tick did in all its rounds. `unreached`: workers that could not be invoked."""
+    """What a tick did in all its rounds: leases ended, due jobs queued, finished jobs deleted, schedules' jobs
+    submitted, workers invoked (`summoned`) or not (`unreached`).
+    """
 
     reaped: int = 0
     promoted: int = 0
@@ -54,10 +56,10 @@ def run_tick(
     summon: Summon | None = None,
 ) -> TickSummary:
     """Run one round at once, then one every `every` seconds until `seconds` are over, then delete large
-    payloads without a job; return the totals. `summon` summons workers if there are pools (default: with the
-    invokers that the environment allows).
+    payloads without a job; return the totals. `by`: the caller's name, for `GET /stats`. `summon` summons workers if
+    there are pools (default: with the invokers that the environment allows).
 
-    Raises JobsError if Redis is unavailable or schedules cannot be fired: the next tick tries again.
+    Raises JobsError at once if Redis is unavailable or schedules cannot be fired.
     """
     start = time.monotonic()
     summary, store = TickSummary(), client.store
@@ -82,23 +84,23 @@ def _summon(client: SyncClient) -> Summoned:
 
 
 def pause_until_next_round(start: float, every: float, seconds: float) -> float | None:
-    """Return the seconds until the next round (every `every` seconds from `start`); None if that is after `seconds`."""
+    """Return the seconds until the next round (every `every` seconds from `start`); None if `seconds` are over then."""
     passed = time.monotonic() - start
     at = (passed // every + 1) * every
     return at - passed if at <= seconds else None
 
 
 class RoundResult(NamedTuple):
-    """The result of one round."""
+    """One round's result."""
 
     pools: bool
-    """Whether there are pools, to which workers may be owed."""
+    """Whether there are pools."""
     error: JobsError | None
-    """Why schedules could not be fired; the caller raises it once workers are summoned. None: no error."""
+    """Why schedules could not be fired; None: no error. The caller raises it once workers are summoned."""
 
 
 def one_round(operations: Operations, by: str, summary: TickSummary) -> Plan[RoundResult]:
-    """Do maintenance and fire schedules once; add to `summary`. It summons no worker, and creates no namespace."""
+    """Do due maintenance and fire schedules; add to `summary`. Summon no worker. Without a namespace do nothing."""
     summary.rounds += 1
     try:
         return (yield from _maintain(operations, by, summary))
@@ -124,7 +126,7 @@ def _maintain(operations: Operations, by: str, summary: TickSummary) -> Plan[Rou
     if schedules_due:
         try:
             summary.fired += yield from operations.fire(by)
-        except JobsError as refused:  # a full server accepts no job, and needs its workers
+        except JobsError as refused:  # a full server needs its workers
             error = refused
     with suppress(JobsError):  # the history has a gap
         yield from operations.sample()

@@ -1,4 +1,4 @@
-"""The worker as a function: runs jobs for a limited time, and releases the rest."""
+"""The worker as a function, which may have a limited time."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from sublet.worker.summary import Summary
 from sublet.worker.worker import Report, Worker
 
 SUMMON_SECONDS = 0.5
-"""Seconds for summoning other workers at the worker's end, beyond its own time."""
+"""Least seconds for summoning other workers at the worker's end, beyond its own time."""
 
 
 async def work(
@@ -56,17 +56,17 @@ async def work(
 
     `seconds`: the time that the platform has left (None: no limit). The worker ends within it: it releases
     unfinished jobs and, at once, a job whose `timeout` does not fit into the rest, unless it could never fit.
-    Other options: `WorkerConfig`.
+    `worker_id`: by default SUBLET_WORKER_ID. Other options: `WorkerConfig` and `Worker.run`.
 
-    A draining worker of a `pool` ends when it was idle for `linger` seconds and the pool can spare it. A
+    With `drain`, the worker ends when it was idle for `linger` seconds and its `pool`, if any, can spare it. A
     worker on Redis that ends otherwise summons workers for its jobs, by `invokers` (None: those that the
     environment allows).
 
-    SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released, which costs no
-    try; a second signal releases them at once. A caller that handles signals gets the worker by `obey`.
-    `connect` replaces the first call: it may wait, and returns the seconds to subtract from `seconds`. A
-    `source` is not closed. Raises Unavailable if the source does not answer at the start, Denied, Invalid;
-    later outages are retried.
+    SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released; a second signal
+    releases them at once. With `obey`, which gets the worker, signals are left to the caller. `connect`
+    replaces the first call: it may wait, and returns the seconds to subtract from `seconds`. A `source` is not
+    closed. Raises Unavailable if the source does not answer at the start, Denied, Invalid; later outages are
+    retried.
     """
     async with _kept_logs(), _opened_source(app, source) as opened:
         left = _left(seconds, await (connect or _first_call)(opened))
@@ -150,7 +150,7 @@ def _obey_signals(worker: Worker) -> None:
 
 
 def on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` at each SIGTERM, SIGINT and SIGHUP. It replaces the function of an earlier call."""
+    """Call `stop`, and not that of an earlier call, at each SIGTERM, SIGINT and SIGHUP. For the main thread."""
     loop = asyncio.get_running_loop()
     # not the main thread
     with contextlib.suppress(NotImplementedError, RuntimeError):

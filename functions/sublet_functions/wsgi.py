@@ -44,10 +44,10 @@ from sublet_functions.http.response import DISCARD_SECONDS, Response
 log = logging.getLogger(__name__)
 
 PIECE_SECONDS = 60.0
-"""Most seconds until the next piece of a stream is there."""
+"""A stream without a next piece for so many seconds is broken off."""
 BODY_SECONDS = Limits().body_seconds
 SEND_SECONDS = Limits().send_seconds
-"""Most seconds until the client has received one piece, where the server gives the socket."""
+"""A client that receives no piece for so many seconds is cut off, if the server gives the socket."""
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
 BODILESS = (204, 304)
 
@@ -57,9 +57,7 @@ class ResponseAborted(Exception):
 
 
 class Wsgi:
-    """The WSGI application. `make` makes the API, on the event loop; by default it is configured by the
-    environment.
-    """
+    """The WSGI application. `make` makes the API, on the event loop (default: configured by the environment)."""
 
     def __init__(self, make: Callable[[], Application] | None = None) -> None:
         self._make = make or partial(Hosted, freezes=True)
@@ -80,13 +78,13 @@ class Wsgi:
         return ResponseIterator(call, response, is_head=is_head, cut=partial(cut, environ))
 
     def close(self) -> None:
-        """End this process's event loop; a later request starts a new one."""
+        """End this process's event loop, and wait; a later request starts a new one."""
         thread = self._threads.pop(os.getpid(), None)
         if thread:
             thread.close()
 
     def ask(self, request: Request, principal: Principal | None = None) -> Response:
-        """Return the response to a request that did not arrive by WSGI; its body is bytes. Raises
+        """Return the response, with a body of bytes, to a request that did not arrive by WSGI. Raises
         LoopUnresponsive.
         """
         thread = self._thread()
@@ -148,7 +146,7 @@ class Wsgi:
 
 
 class ResponseIterator:
-    """The pieces of a response's body. If the server closes it before its end, the response was not delivered."""
+    """The pieces of a response's body. If the server calls `close` before the end, the response was not delivered."""
 
     def __init__(
         self, call: LoopCall | None, response: Response, *, is_head: bool, cut: Callable[[], None]
@@ -202,9 +200,7 @@ class ResponseIterator:
                 self._call.thread.set_deadline(self, SEND_SECONDS, self._cut)
 
     def close(self) -> None:
-        """End the request: if the response was not delivered, undo it (a claim releases its jobs); else clean
-        up its stream.
-        """
+        """End the request: close a stream, and undo a response that was not delivered (a claim releases its jobs)."""
         if self._call:
             self._call.thread.clear_deadline(self)
         over, self._over = self._over, True
