@@ -19,19 +19,19 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 ROUNDS = 8
-"""A server may report that a client has disconnected within so many rounds of the event loop."""
+"""Rounds of the event loop within which a server may report a disconnect."""
 SMALL = 64 * 1024
-"""A claim's response of more bytes is checked again, before its end, for a disconnected client."""
+"""Before the end of a claim's response of more bytes, the client's connection is checked again."""
 AHEAD = 64 * 1024
 """Most bytes of a body that are received before the application reads them."""
 
 
 class RequestStream:
-    """The body of a request, received a little ahead of its reader; it also notices when the client
-    disconnects.
+    """The body of a request, received a little ahead of its reader. The future `disconnected` is done when the
+    client has disconnected.
 
-    A server reports a disconnect only after the body. So an unread body is received, too, and discarded when
-    it is unwanted, or after `seconds` without space.
+    A server reports that only after the body. So an unread body is received, too, and discarded after
+    `seconds` with a full buffer.
     """
 
     def __init__(self, receive: Receive, seconds: float) -> None:
@@ -46,12 +46,10 @@ class RequestStream:
         self.disconnected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.responding = False
         self.served = False
-        """Whether the response's last piece is being sent: servers then report even a client that received
-        all as disconnected.
-        """
+        """Whether the response's last piece is being sent: servers then report any client as disconnected."""
 
     def start(self) -> None:
-        """Begin to receive the body."""
+        """Begin to receive the body, once."""
         self._receiving = self._receiving or asyncio.create_task(self._receive_all())
 
     async def _receive_all(self) -> None:
@@ -85,7 +83,7 @@ class RequestStream:
         self._space.set()
 
     def is_eof(self) -> bool:
-        """Whether the last byte has arrived."""
+        """Whether the last byte has arrived, and none was discarded."""
         return self._complete and not self._unwanted
 
     def read_nowait(self, n: int = -1) -> bytes:
@@ -105,7 +103,7 @@ class RequestStream:
         return self.read_nowait()
 
     def close(self) -> None:
-        """Stop receiving the body."""
+        """Stop receiving, and cancel `disconnected`."""
         if self._receiving:
             self._receiving.cancel()
         self.disconnected.cancel()
@@ -124,7 +122,9 @@ class ResponseSender:
         self._seconds = seconds
 
     async def send(self, shutdown: StreamShutdown) -> None:
-        """Send the response. Raises OSError if the client has disconnected, or reads nothing for `seconds`."""
+        """Send the response; `shutdown` ends its stream. Raises OSError if the client has disconnected, or reads
+        nothing for `seconds`.
+        """
         response = self._response
         if isinstance(response.body, bytes):
             await self._send_whole(response.body)
@@ -138,7 +138,7 @@ class ResponseSender:
         has_length = not (self._is_head and not body) and self._response.status not in (204, 304)
         await self._begin({"Content-Length": str(len(body))} if has_length else {})
         if confirm and len(body) > SMALL:
-            # the send of an empty last piece returns after the client has taken most of the body
+            # the send of an empty piece returns when the client has most of the body
             await self._piece(body)
             await self._piece(b"")
             await self._check_connected()
@@ -196,9 +196,7 @@ class ResponseSender:
 
 
 async def dismiss(send: Send) -> None:
-    """Send an empty 503 for a client that has disconnected; some middleware reports a missing response as an
-    error.
-    """
+    """Send an empty 503 to a disconnected client: some middleware reports a missing response as an error."""
     with contextlib.suppress(Exception):  # the server's own
         async with asyncio.timeout(DISCARD_SECONDS):
             await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"0")]})
@@ -224,7 +222,7 @@ def target_of(scope: Message) -> tuple[str, str] | None:
 
 
 def prefix_of(scope: Message) -> str:
-    """Return the percent-encoded path at which the application is mounted."""
+    """Return the percent-encoded path at which the application is mounted; empty at the root."""
     return quote_path(str(scope.get("root_path", "")).rstrip("/").encode("utf-8", "surrogateescape"))
 
 

@@ -1,4 +1,4 @@
-"""The API inside of another server: the common part of the adapters for ASGI, WSGI and platforms."""
+"""The API inside of another server, for the adapters."""
 
 from __future__ import annotations
 
@@ -27,23 +27,21 @@ from sublet_functions.http.response import Response
 log = logging.getLogger(__name__)
 
 APP = "SUBLET_APP"
-"""Variable with the app whose jobs `POST /work` runs here, as MODULE:APP."""
+"""Environment variable with the app whose jobs `POST /work` runs here, as MODULE:APP."""
 IDLE = 60.0
-"""After so many seconds without a request, connections are opened again: gateways drop those of a frozen
-process.
-"""
+"""With `freezes`, connections are opened again after so many seconds without a request: gateways drop them."""
 REST_SECONDS = 0.8
-"""Most seconds by which a response waits for the release of disconnected clients' jobs."""
+"""With `freezes`: most seconds that a response waits until disconnected clients' jobs are released."""
 CLOSE_SECONDS = 3.0
 NO_TOKENS = "no tokens are set, so every request is refused: set SUBLET_TOKENS (NAME:ROLES:SECRET) or SUBLET_TOKENS_FILE"
 
 
 class Hosted:
-    """The API for one event loop, set up from the environment at its first request. Secrets are removed from
-    `os.environ` then.
+    """The API for one event loop, set up from the environment by `start` or the first request, which remove the
+    secrets from `os.environ`.
 
     `freezes`: the platform may freeze the process between requests. So workers are summoned before a response
-    is sent, and connections that were idle for a minute are opened again.
+    is sent.
     """
 
     def __init__(self, *, freezes: bool = False) -> None:
@@ -55,14 +53,14 @@ class Hosted:
         self._logged = ""
 
     async def start(self) -> None:
-        """Check the settings. Redis need not be available. Raises Invalid, also if tokens are missing."""
+        """Check the settings; Redis need not be available. Raises Invalid, also if tokens are missing."""
         if not self._open().tokens.needed:
             raise Invalid(NO_TOKENS)
 
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
-        """Answer one request. Raises only CancelledError.
+        """Answer one request, with a 503 if settings are invalid. Raises only CancelledError.
 
-        `principal`: the client, if the platform has authenticated it. Otherwise the route's own rule decides.
+        `principal`: the client, if the platform has authenticated it; else the route's own rule decides.
         """
         self._running += 1
         try:
@@ -109,19 +107,19 @@ class Hosted:
             raise
 
     def limit_work(self, seconds: float) -> None:
-        """Limit how many seconds (1 at least) workers that start later may run."""
+        """Let workers that start later run for at most so many seconds (1 at least)."""
         self._work_seconds = max(1.0, seconds)
         if self._api and self._api.worker_host:
             self._api.worker_host.seconds = self._work_seconds
 
     def hurry(self) -> None:
-        """Answer all waiting requests now."""
+        """Answer all waiting requests now; later ones do not wait."""
         if self._api:
             self._api.store.hurry()
 
     async def finish(self, hurried: asyncio.Event | None = None) -> None:
-        """Start no more workers; running ones have 5 s, less if `hurried` is set, to finish or release their
-        jobs.
+        """Start no more workers; wait up to 5 s until running ones have finished or released their jobs, less if
+        `hurried` is set.
         """
         if self._api and self._api.worker_host:
             await self._api.worker_host.finish(GRACE, hurried or asyncio.Event())

@@ -26,7 +26,7 @@ START_SECONDS = 10.0
 CHECK_SECONDS = 0.5
 """Seconds between two checks of the loop and the client by a waiting thread."""
 STUCK_SECONDS = 30.0
-"""If the loop has not run for so many seconds, a task is assumed to block it."""
+"""Calls fail if the loop has not run for so many seconds."""
 DEADLINE_CHECK_SECONDS = 1.0
 CLOSE_SECONDS = 10.0
 
@@ -86,7 +86,7 @@ class LoopThread:
         """Rounds of the loop that `ping` has counted."""
 
     def start(self) -> None:
-        """Start the thread and the loop unless they run. Raises LoopUnresponsive after 10 s."""
+        """Start the thread and the loop unless they run, and wait. Raises LoopUnresponsive after 10 s."""
         with self._starting:
             if self._thread is None or not self._thread.is_alive():
                 self._up.clear()
@@ -123,7 +123,7 @@ class LoopThread:
             await asyncio.wait(tuple(self._tasks), timeout=DISCARD_SECONDS)
 
     def close(self) -> None:
-        """End the loop, and wait; workers on it release their jobs. A forked process leaves its parent's loop alone."""
+        """End the loop, and wait up to 12 s; workers on it release their jobs. Leave a parent process's loop alone."""
         atexit.unregister(self.close)
         if self._thread is None or not self._thread.is_alive() or os.getpid() != self._pid:
             return
@@ -154,14 +154,14 @@ class LoopThread:
         return ending
 
     def _end(self) -> asyncio.Task[None]:
-        self.application.hurry()  # further requests may wait since the last call
+        self.application.hurry()  # requests may wait since the last call
         if self._finishing is None:
             self._finishing = self.begin(self.application.finish())
         return self._finishing
 
     def set_deadline(self, key: object, seconds: float, otherwise: Callable[[], object]) -> None:
-        """Call `otherwise` on the loop after `seconds`, up to 1 s late, unless `clear_deadline` is called
-        with this key before. Raises LoopUnresponsive.
+        """Call `otherwise` on the loop after `seconds`, up to 1 s late, unless this key's deadline is set again
+        or cleared before. Raises LoopUnresponsive.
         """
         with self._deadlines_lock:
             self._deadlines[key] = time.monotonic() + seconds, otherwise
@@ -186,7 +186,7 @@ class LoopThread:
                 self._loop.call_later(DEADLINE_CHECK_SECONDS, self._check_deadlines)
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a coroutine as a task. To be called on the loop."""
+        """Start a coroutine as an asyncio task, and return it. For calls on the loop."""
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -214,7 +214,7 @@ class LoopCall:
         """Run a coroutine on the loop; wait for its result and return it.
 
         Raises the coroutine's exceptions, ClientDisconnected, and LoopUnresponsive, also after `seconds`. If
-        the wait ends early, the coroutine is cancelled; `undo` is called if it has a result all the same.
+        the wait ends early, the coroutine is cancelled; if it has a result all the same, `undo` gets that.
         """
         begun: list[asyncio.Task[T]] = []
 
@@ -287,7 +287,7 @@ class LoopCall:
             over.wait(2 * DISCARD_SECONDS)
 
     async def in_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in the waiting thread, from the loop; return its result."""
+        """Run a function, from the loop, in the thread that waits in `run`; return its result."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def run() -> None:

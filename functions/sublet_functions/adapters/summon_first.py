@@ -24,7 +24,7 @@ class Application(Protocol):
 
 
 class SummonFirst:
-    """An application whose responses wait until workers are summoned; streams do not."""
+    """An application whose responses, except streams, wait until workers are summoned."""
 
     def __init__(self, application: Application, summoner: PoolSummoner) -> None:
         self._application = application
@@ -37,7 +37,7 @@ class SummonFirst:
 
 
 async def summon_first(summoner: PoolSummoner | None, answering: Awaitable[Response]) -> Response:
-    """Await a response and then, for at most 8 s, the summoning of workers that its request caused; return
+    """Await a response, and unless it is a stream, for at most 8 s the summoning that its request began; return
     the response.
     """
     if summoner is None:

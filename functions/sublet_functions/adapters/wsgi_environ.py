@@ -28,9 +28,8 @@ _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 
 def path_of(environ: Environ) -> str:
-    """Return the percent-encoded path below the mount point, as the client sent it if the server gives that.
-
-    Else it is encoded from `PATH_INFO`, and a `%2F` has become a slash.
+    """Return the percent-encoded path below the mount point: as sent, if the server gives that; else encoded
+    from `PATH_INFO`, where `%2F` has become a slash.
     """
     script, info = str(environ.get("SCRIPT_NAME", "")), str(environ.get("PATH_INFO", ""))
     for name in RAW:
@@ -41,7 +40,7 @@ def path_of(environ: Environ) -> str:
 
 
 def prefix_of(environ: Environ) -> str:
-    """Return the percent-encoded path at which the application is mounted."""
+    """Return the percent-encoded path at which the application is mounted; empty at the root."""
     return quote_path(str(environ.get("SCRIPT_NAME", "")).rstrip("/").encode("latin-1", "replace"))
 
 
@@ -70,10 +69,10 @@ def has_body(environ: Environ) -> bool:
 
 
 def read_body(environ: Environ, most: int, seconds: float) -> bytes:
-    """Read the whole body, of at most `most` bytes.
+    """Return the whole body, of at most `most` bytes.
 
     Raises Problem if it is too large, cut off, takes more than `seconds`, or is chunked and the server does
-    not support that.
+    not support that, and for an invalid Content-Length.
     """
     length = _length(environ)
     if length is not None and length > most:
@@ -123,7 +122,7 @@ def _read(environ: Environ, size: int) -> bytes:
 
 
 def has_disconnected(environ: Environ) -> bool:
-    """Whether the client has closed the connection; False if the server does not give the socket."""
+    """Whether the client has closed the connection; False if the server does not show it."""
     for name in SOCKETS:
         if name in environ:
             return _is_closed(environ[name])
