@@ -19,7 +19,7 @@ async def complete(call: Call[Completion, Empty]) -> Response:
 
 
 async def complete_batch(call: Call[CompletionBatch, Empty]) -> Response:
-    """Complete many jobs independently; an invalid result refuses the request."""
+    """Complete many jobs independently; one invalid result refuses them all."""
     completions = []
     for at, item in enumerate(call.body.jobs):
         result = stored_json(item.result, PAYLOAD_MAX, "body", "jobs", at, "result")

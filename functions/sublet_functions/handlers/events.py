@@ -30,7 +30,7 @@ STREAM_SECONDS = 300.0
 KEEP_ALIVE = 10.0
 """After so many seconds without an event, a stream sends its position."""
 OUTAGE = b": Redis does not answer\n\n"
-"""A comment: its position tells clients that the stream goes on."""
+"""A comment, sent instead of a position while Redis does not answer."""
 RETRY_MS = 2000
 RETRY_SECONDS = 1.0
 READS_MAX = 1000
@@ -38,7 +38,7 @@ READS_MAX = 1000
 
 
 async def events(call: Call[Empty, EventsQuery]) -> Response:
-    """Return a page of events after a position, or stream them for 5 minutes if the client accepts
+    """Return a page of events after a position (default: now), or stream them for 5 minutes if the client accepts
     `text/event-stream`.
     """
     event_stream, headers = call.store.event_stream(), call.request.headers

@@ -26,7 +26,7 @@ async def heartbeat(call: Call[Heartbeat, Empty]) -> Response:
 
 
 async def heartbeat_batch(call: Call[HeartbeatBatch, Empty]) -> Response:
-    """Extend many leases independently; invalid progress refuses the request."""
+    """Extend many leases independently; invalid progress refuses them all."""
     jobs = call.body.jobs
     beats = [
         model.Beat(lease(item.id, item.token), _progress(item.progress, "body", "jobs", at))

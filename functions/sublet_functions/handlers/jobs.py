@@ -26,8 +26,8 @@ def shown(stored: Stored, principal: Principal) -> Stored:
 
 
 async def get_job(call: Call[Empty, WaitQuery]) -> Response:
-    """Return one job with its first five and last five attempts, after `wait` seconds or when it has ended.
-    Payload, result and checkpoint are null unless the token sees payloads (`GET /whoami`).
+    """Return one job with its first five and last five attempts, once it has ended or after `wait` seconds. Payload,
+    result and checkpoint are null unless the token sees payloads (`GET /whoami`).
     """
     job_id, store = call.path["id"], call.store
     await check_job(call)
@@ -38,7 +38,7 @@ async def get_job(call: Call[Empty, WaitQuery]) -> Response:
 
 async def list_jobs(call: Call[Empty, ListQuery]) -> Response:
     """List jobs that match all filters; in each partition finished jobs newest first. A page reads at most
-    1,000 jobs, so one with a cursor may be empty, and another follows.
+    1,000 jobs, so a page with a cursor may be empty: another follows.
     """
     asked, operations, scope = call.query, call.store.operations, call.principal.scope
     if asked.queue is not None:

@@ -30,7 +30,7 @@ AGE = 10.0
 AGE_UNKNOWN = 1.0
 """Seconds after which the catalogue is read again if a name is unknown."""
 FREE_ATTEMPTS = 100
-"""Most attempts of a job with a backoff below 1 s, unless its token has the role admin."""
+"""Most attempts that a token without the role admin may request with a backoff below 1 s."""
 
 Policy = Literal["refuse", "warn", "off"]
 

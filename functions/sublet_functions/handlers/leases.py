@@ -1,4 +1,4 @@
-"""Shared by the handlers of heartbeat, complete, fail, release, suspend, step and note."""
+"""Shared by the handlers of requests with a lease's token."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

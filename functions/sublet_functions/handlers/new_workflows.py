@@ -1,4 +1,6 @@
-"""`POST /workflows`: store jobs that wait for each other. A repeated id or Idempotency-Key stores nothing."""
+"""`POST /workflows`: store jobs that wait for each other. A repeated request with an id or Idempotency-Key
+stores nothing.
+"""
 
 import asyncio
 import hashlib
@@ -34,7 +36,7 @@ _WHOLE_ID = re.compile(r"[0-9]{1,5}-")
 
 @dataclass
 class _Graph:
-    """The jobs of a request as they are to be stored, and what the request calls them."""
+    """A request's jobs as they are to be stored, and what it calls them."""
 
     asked: Sequence[WorkflowJob]
     id: str
@@ -51,8 +53,8 @@ class _Graph:
 
 
 async def submit_workflow(call: Call[NewWorkflow, Empty]) -> Response:
-    """Store up to 10,000 jobs that wait for each other, all of them or none, and return their ids. 201 if one is new; 200 if
-    all were there, by the same id or Idempotency-Key. An invalid job or edge refuses all.
+    """Store up to 10,000 jobs that wait for each other, all or none, and return their ids. 201 if one is new; 200 if all
+    were there, by the same id or Idempotency-Key.
     """
     key = idempotency_key(call)
     graph = await _graph(call, key)
@@ -109,7 +111,10 @@ async def _graph(call: Call[NewWorkflow, Empty], key: str | None) -> _Graph:
         one, warning = submission(call, job, None, known, at, own)
         if " key=" in f" {one.rules}":
             raise _invalid(
-                f"{job.task} has a deduplication key, and a job of a workflow has none", "jobs", at, "task"
+                f"{job.task} has a deduplication key, and a job of a workflow has none: submit it by itself",
+                "jobs",
+                at,
+                "task",
             )
         made.append(one)
         graph.warnings.append(warning)
@@ -134,7 +139,7 @@ async def _digest(asked: NewWorkflow) -> str:
 
 
 async def _in_turns(jobs: Sequence[WorkflowJob]) -> AsyncIterator[tuple[int, WorkflowJob]]:
-    """Yield each job with its position, and let other requests run after every few."""
+    """Yield each job with its position; let other requests run meanwhile."""
     for at, job in enumerate(jobs):
         if at % AT_ONCE == AT_ONCE - 1:
             await asyncio.sleep(0)
@@ -175,7 +180,7 @@ def _targets(
 
 
 async def _check_scope(call: Call[NewWorkflow, Empty], graph: _Graph) -> None:
-    """Raise Problem for an edge to a job outside of the token's queues, or another one's workflow."""
+    """Raise Problem for a job outside of the token's queues, or another one's workflow."""
     others = [one for node in graph.nodes.values() for one in (*node.after, *node.into)]
     hidden = await outside(call, [one for one in dict.fromkeys(others) if one not in graph.nodes])
     for at, job in enumerate(graph.asked):

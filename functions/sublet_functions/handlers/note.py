@@ -21,7 +21,7 @@ async def note(call: Call[Note, Empty]) -> Response:
 
 
 async def note_batch(call: Call[NoteBatch, Empty]) -> Response:
-    """Store notes of many attempts independently; an invalid checkpoint refuses the request."""
+    """Store notes of many attempts independently; an invalid checkpoint refuses them all."""
     notes = [_note(item.id, item, "body", "jobs", at) for at, item in enumerate(call.body.jobs)]
     ids = [item.id for item in call.body.jobs]
     return batch_response(ids, await lease_answers(call, ids, await call.store.note(notes)), _state)

@@ -14,12 +14,12 @@ from sublet_functions.schemas.query import Empty
 
 
 async def retry_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Queue up to 200 dead (with `state`: cancelled) jobs of a filter again."""
+    """Retry up to 200 dead or (with `state`) cancelled jobs of a filter."""
     return await _order(call, "retry")
 
 
 async def cancel_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Cancel up to 200 waiting (with `state`: running) jobs of a filter."""
+    """Cancel up to 200 waiting or (with `state`) running jobs of a filter."""
     return await _order(call, "cancel")
 
 

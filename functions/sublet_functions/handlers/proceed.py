@@ -20,7 +20,7 @@ from sublet_functions.schemas.steps import Continuation
 
 
 async def proceed(call: Call[Continuation, Empty]) -> Response:
-    """Complete a job, and store the jobs that follow, both or neither. With queue-full the job still runs: send it again."""
+    """Complete a job, and store the jobs that follow, both or neither. With queue-full the job still runs: repeat the request."""
     job_id, asked = call.path["id"], call.body
     check_submits(call)
     result = stored_json(asked.result, PAYLOAD_MAX, "body", "result")

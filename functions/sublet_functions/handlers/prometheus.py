@@ -13,13 +13,13 @@ from sublet_functions.handlers.statistics import NamespaceStatistics
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 UNSERVED = 100
-"""Maximum queues that `sublet_jobs_unserved` names."""
+"""Most queues that `sublet_jobs_unserved` names."""
 _LE = (*(str(bound / 1000) for bound in BOUNDS), "+Inf")
 
 
 async def exposition(found: NamespaceStatistics) -> bytes:
-    """Return a namespace's metrics."""
-    # a thousand queues make a megabyte of text
+    """Return a namespace's metrics as text."""
+    # up to a megabyte
     return await asyncio.to_thread(_text, found)
 
 

@@ -1,4 +1,4 @@
-"""`POST /jobs/{id}/promote`: queue a scheduled job now."""
+"""The route `POST /jobs/{id}/promote`."""
 
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.within import check_job
@@ -8,7 +8,7 @@ from sublet_functions.schemas.requests import JobAction
 
 
 async def promote(call: Call[JobAction, Empty]) -> Response:
-    """Queue a scheduled job now, even if it waits for other jobs; 409 if for a signal."""
+    """Queue a scheduled job now, even if it waits for other jobs; 409 if it waits for a signal."""
     job_id = call.path["id"]
     await check_job(call)
     state = await call.store.follow(call.store.operations.promote(job_id, call.body.revision))

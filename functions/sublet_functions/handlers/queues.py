@@ -11,8 +11,8 @@ from sublet_functions.schemas.queues import GroupSettings, GroupsQuery, QueuePat
 
 
 async def list_queues(call: Call[Empty, PageQuery]) -> Response:
-    """List the queues that had a job or a setting, by partition. In one of up to about 1,000 they are sorted
-    by name, else they have no order.
+    """List the queues that had a job or a setting, by partition. Those of a partition with up to about 1,000
+    queues are sorted by name.
     """
     asked, operations = call.query, call.store.operations
     with invalid_at("query", "cursor"):
@@ -70,7 +70,7 @@ async def list_groups(call: Call[Empty, GroupsQuery]) -> Response:
 
 
 async def put_group(call: Call[GroupSettings, Empty]) -> Response:
-    """Replace the own settings of a group, which need not have had a job yet. Repeating the request changes nothing."""
+    """Replace all own settings of a group: those left out are removed. The group need not have had a job."""
     _check(call)
     with invalid_at("body", model=GroupSettings):
         return json_response({"settings": await _set(call, call.body.model_dump())})

@@ -28,7 +28,7 @@ from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun, StoredS
 
 
 async def list_schedules(call: Call[Empty, PageQuery]) -> Response:
-    """List schedules ordered by name, without payloads and invalid ones."""
+    """List schedules by name, without payloads; invalid ones are left out."""
     asked = call.query
     after = decode_cursor(asked.cursor) or ""
     if call.principal.scope is None:

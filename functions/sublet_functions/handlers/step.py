@@ -15,7 +15,7 @@ from sublet_functions.schemas.steps import Steps
 
 
 async def step(call: Call[Steps, Empty]) -> Response:
-    """Keep steps of a running task for later attempts, restoring its tries, or read all. A name keeps its first value."""
+    """Keep steps of a running job: new ones give all tries back. Return those kept before, which stay; without `steps`, all."""
     job_id, asked = call.path["id"], call.body
     steps = {name: stored_json(value, STEP_MAX, "body", "steps", name) for name, value in asked.steps.items()}
     try:

@@ -30,7 +30,7 @@ _CURSOR = re.compile(r"([0-9]{1,14})(-end)?")
 
 
 async def get_stream(call: Call[Empty, StreamQuery]) -> Response:
-    """Stream the chunks that a job's task emits until the job has ended, for 5 minutes, if the client accepts
+    """Stream the chunks that a job's task emits until the job has ended, at most 5 minutes, if the client accepts
     `text/event-stream`; else return a page of them. Their values are null unless the token sees payloads (`GET /whoami`).
     """
     await check_job(call)

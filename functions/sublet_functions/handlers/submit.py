@@ -51,7 +51,7 @@ DEFAULTS = Options()
 
 async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
     """Store a job and return its id. 201 if it is new; 200 with the id of an existing job of the same id, key
-    or Idempotency-Key, and `replaced` if that job has got the arguments.
+    or Idempotency-Key, and `replaced` if that job got the new arguments.
 
     The body may also be a CloudEvent, answered with 202: its data is the job. With the query parameter
     `task`, it becomes a job of that task, with the payload `{"event": …}`: the whole event in structured
@@ -127,7 +127,7 @@ def job_of_event(event: Event, asked: EventQuery) -> NewJob:
 
 
 async def submit_batch(call: Call[NewJobBatch, Empty]) -> Response:
-    """Store up to 1,000 jobs independently; the outcomes are in their order. An invalid job refuses the request."""
+    """Store up to 1,000 jobs independently; the outcomes are in their order. One invalid job refuses them all."""
     key = idempotency_key(call)
     known = await known_tasks(call, call.body.jobs)
     pairs = [submission(call, job, key, known, at) for at, job in enumerate(call.body.jobs)]
@@ -181,9 +181,9 @@ def submission(
     at: int | None = None,
     event_id: str | None = None,
 ) -> tuple[Submission, str]:
-    """Check a request for a job; return the job to store, and a warning if its task or arguments may be
-    wrong. Its id is made from the Idempotency-Key `key`, else is its own, or `event_id`. `at`: its position
-    in a batch. Raises Problem.
+    """Check a request for a job; return the job to store, and a warning (or "") if task or arguments may be
+    wrong. The job's id is made from the Idempotency-Key `key`; else it is the request's, `event_id`, or new.
+    `at`: the position in a batch. Raises Problem.
     """
     where: tuple[str | int, ...] = ("body",) if at is None else ("body", "jobs", at)
     if key is not None and job.id is not None:
@@ -218,8 +218,8 @@ def submission(
 
 
 async def check_schedule(call: Call[Any, Any], job: NewJob, payload: bytes) -> tuple[Options, str]:
-    """Check the jobs that a schedule will submit; return their options, and a warning if their arguments may
-    be wrong. Raises Problem.
+    """Check the jobs that a schedule will submit; return their options, and a warning (or "") if task or
+    arguments may be wrong. Raises Problem.
     """
     known = await known_tasks(call, [job])
     task = known.find(job.task)

@@ -9,7 +9,7 @@ from sublet_functions.schemas.steps import Suspension, SuspensionBatch
 
 
 async def suspend(call: Call[Suspension, Empty]) -> Response:
-    """End a waiting task's attempt; its job runs again after a time, or when a signal arrives. This uses no try."""
+    """End a waiting task's attempt, using no try. Its job runs again after a time, a signal or a called job."""
     return await settle_one(call, _suspension(call.path["id"], call.body))
 
 

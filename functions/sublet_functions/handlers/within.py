@@ -24,7 +24,7 @@ async def queues_of(store: Store, job_ids: Iterable[str]) -> dict[str, str]:
 
 
 async def outside(call: Call[Any, Any], job_ids: Sequence[str]) -> set[str]:
-    """Return those of the ids that are not of a job in the token's queues; none if it may use all."""
+    """Return those of the ids that are not of a job in the token's queues; none if the token may use all."""
     scope = call.principal.scope
     if scope is None or not job_ids:
         return set()

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECONDS = 55.0
-"""How long a worker may run by default (SUBLET_WORK_SECONDS): gateways cut requests at 60 s."""
+"""How many seconds a worker may run without SUBLET_WORK_SECONDS: gateways cut requests at 60 s."""
 GRACE = 5.0
-"""How many seconds running jobs have when the server stops; then they are released."""
+"""Most seconds that running jobs have when the server stops; then they are released."""
 RELEASE_SECONDS = 1.0
 """How many seconds before the end of `finish` the jobs that still run are released."""
 KEEP_ALIVE = 15.0
 """Seconds between two line breaks in a response, which keep it open while the worker runs."""
 ABORT_SECONDS = 4.0
-"""How many seconds workers have to release their jobs if `finish` was not called."""
+"""Most seconds that `aclose` gives workers to release their jobs."""
 CANCEL_SECONDS = 1.0
 LOG_INTERVAL = 60.0
 
@@ -41,7 +41,7 @@ _logged_at: dict[int, float] = {}
 
 
 def log_refusal(status: int, reason: str) -> None:
-    """Log a refused `POST /work`, at most once per LOG_INTERVAL and status."""
+    """Log a refused `POST /work`, at most once a minute for each status."""
     now = time.monotonic()
     if now - _logged_at.get(status, float("-inf")) >= LOG_INTERVAL:
         _logged_at[status] = now
@@ -69,7 +69,7 @@ class WorkerRun:
             self.ready.set()
 
     def stop(self) -> None:
-        """Make the worker claim no more, and release jobs that run after 5 s; a second call releases them at
+        """Make the worker claim no more, and in 5 s release jobs that still run; a second call releases them at
         once.
         """
         self._stopping = True
@@ -131,16 +131,16 @@ class WorkerHost:
         return seconds
 
     async def start(self, summons: Summons, seconds: float | None) -> WorkerRun:
-        """Start a worker; return its run when it can claim. Raises Problem if `most` run or the server stops,
-        and the error of a failed start.
+        """Start a worker, whose time `seconds` may shorten; return its run when it can claim. Raises Problem if
+        `most` run or the server stops, and the error of a failed start.
         """
         if self._stopped:
             raise Problem("busy", "this server is stopping: send the request to another server")
         if len(self._runs) >= self._most:
-            log_refusal(429, f"{self._most} workers run in this process, its limit")
+            log_refusal(429, f"the limit of workers in this process, {self._most}, is reached")
             raise Problem(
                 "at-work",
-                f"{self._most} workers run in this process, its limit: send the request to another server, or later",
+                f"the limit of workers in this process, {self._most}, is reached: send the request to another server, or later",
             )
         run = WorkerRun()
         run.task = asyncio.create_task(self._run(run, summons, min(seconds or self.seconds, self.seconds)))
@@ -182,8 +182,8 @@ class WorkerHost:
             log.error("a worker%s failed: %s%s", whose, type(error).__name__, words)
 
     async def finish(self, seconds: float, hurried: asyncio.Event) -> None:
-        """Start no more workers; wait until the running ones have ended. After 5 s, or 1 s before `seconds`
-        are over, they release their jobs. Return early if `hurried` is set.
+        """Start no more workers; wait up to `seconds` until the running ones have ended. After 5 s, or 1 s before
+        the end, they release their jobs. Return early if `hurried` is set.
         """
         self._stopped = True
         self._ends = time.monotonic() + seconds

@@ -18,8 +18,8 @@ ABOUT_MAX = 4096
 
 async def list_workers(call: Call[Empty, WorkersQuery]) -> Response:
     """List registered workers, latest heartbeat first: at most 1,000 with their running jobs or, with
-    `jobs=false`, all without. A token without the roles read and admin, or limited to queues, gets its own,
-    by the names that they gave.
+    `jobs=false`, all without. A token without the roles read and admin, or limited to queues, gets only its
+    own workers, by the names that these gave.
     """
     principal = call.principal
     list_them = workers.workers if call.query.jobs else workers.everyone

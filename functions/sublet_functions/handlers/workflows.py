@@ -16,8 +16,8 @@ from sublet_functions.schemas.workflows import WorkflowOrder, WorkflowQuery
 
 
 async def get_workflow(call: Call[Empty, WorkflowQuery]) -> Response:
-    """Return a workflow: how many of its jobs have ended, and a page of them, unfinished ones first. One with a cursor may
-    be empty.
+    """Return a workflow: how many of its jobs have ended, and a page of its jobs, unfinished ones first. A page with a
+    cursor may be empty.
     """
     asked, store = call.query, call.store
     with invalid_at("query", "cursor"):
@@ -67,7 +67,7 @@ async def cancel_workflow(call: Call[WorkflowOrder, Empty]) -> Response:
 
 
 async def retry_workflow(call: Call[WorkflowOrder, Empty]) -> Response:
-    """Retry up to 200 dead or cancelled jobs of a workflow. Those that they had cancelled wait again. While the answer has a
+    """Retry up to 200 dead or cancelled jobs of a workflow. Jobs cancelled because of them wait again. While the answer has a
     cursor, send it with the next request.
     """
     return await _order(call, "retry")
