@@ -84,10 +84,10 @@ class Api:
     check_tasks: str = ""
     """What happens to a job whose task or arguments are wrong: see `KnownTasks`."""
     base_path: str = field(default_factory=lambda: os.environ.get(BASE_PATH, ""))
-    """The path below which a gateway serves the API; links begin with it. Raises Invalid if it is malformed."""
+    """The path below which a gateway serves the API; links begin with it. A malformed one raises Invalid."""
     _outage: OutageLog = field(default_factory=OutageLog, init=False)
     _failed_at: float = field(default=0.0, init=False)
-    """When Redis was last unavailable, until the outage's end is logged."""
+    """When Redis was last unavailable, until that is over."""
     _queues: BodyQueues = field(default_factory=BodyQueues, init=False)
     _shared: SharedReads = field(default_factory=SharedReads, init=False)
     _shared_statistics: SharedReads = field(default_factory=SharedReads, init=False)
@@ -209,7 +209,7 @@ class Api:
         return {**path, "id": full}
 
     def _below(self, request: Request) -> Request:
-        """Return a request with its path below `base_path`, which some gateways remove and others keep."""
+        """Return a request with its path below `base_path`."""
         base, path = self.base_path, request.path
         if path == base or path.startswith(f"{base}/"):
             path = path[len(base) :] or "/"
@@ -225,7 +225,9 @@ class Api:
             return await _parse(replace(request, read=read), route)
 
     def authorize(self, request: Request, route: AnyRoute, principal: Principal | None = None) -> Principal:
-        """Return the client: `principal` or, without one, the token's. Raises Problem if it may not use the route."""
+        """Return the client: PUBLIC if the route needs no token; else `principal` or, without one, the token's. Raises
+        Problem if the client may not use the route.
+        """
         untrusted = self.tokens.untrusted_reason(request.headers) if principal is None else ""
         if untrusted:
             raise Problem("forbidden", untrusted)
@@ -255,7 +257,7 @@ class Api:
         return principal
 
     def find(self, request: Request) -> tuple[AnyRoute, dict[str, str]]:
-        """Return a request's route and path parameters. Raises Problem for an unknown path or method."""
+        """Return a request's route (for HEAD of GET) and path parameters. Raises Problem for an unknown path or method."""
         by_method = self._by_path.get(request.path, {})
         route = by_method.get(request.method)
         if route:

@@ -91,7 +91,7 @@ REQUEST_HEADERS = {
 }
 RESPONSE_HEADERS = {
     "Location": Header(
-        "Path of the job.", {"type": "string", "format": "uri-reference"}, True, (200, 201, 202)
+        "Path of the job or workflow.", {"type": "string", "format": "uri-reference"}, True, (200, 201, 202)
     ),
     "Idempotent-Replayed": Header(
         "Present if the response repeats the one to an earlier request with this Idempotency-Key.",

@@ -1,4 +1,4 @@
-"""Operation ids of the OpenAPI document, which generated clients use as names of functions: a verb and a noun."""
+"""Operation ids of the OpenAPI document: a verb and a noun, for generated clients."""
 
 from typing import Any
 

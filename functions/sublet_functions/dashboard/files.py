@@ -37,7 +37,7 @@ PAGE = "index.html"
 ROOT, MODULES = "{root}", "{modules}"
 _DESCRIPTION = rb"/\*\*(?:(?!\*/).)*\*/"
 _DESCRIPTIONS = re.compile(rb"^[ \t]*%b[ \t]*\n|%b" % (_DESCRIPTION, _DESCRIPTION), re.MULTILINE | re.DOTALL)
-"""The descriptions of names and types in a module: a fifth of its compressed size, and nothing to a browser."""
+"""The descriptions in a module, which no browser needs."""
 
 
 @dataclass(frozen=True, slots=True)
