@@ -13,7 +13,7 @@ from sublet_functions.schemas.steps import Emission
 
 
 async def emit(call: Call[Emission, Empty]) -> Response:
-    """Append chunks of a running task's output to the job's stream, which keeps the newest 10,000 and 8 MiB."""
+    """Append chunks to a running job's stream, which keeps the newest 10,000, at most 8 MiB."""
     job_id, asked = call.path["id"], call.body
     values = [stored_json(value, CHUNK_MAX, "body", "chunks", at) for at, value in enumerate(asked.chunks)]
     try:

@@ -45,7 +45,7 @@ PLAIN = frozenset({"task", "payload", "queue", "id", "durability"})
 """Fields of a request that leave the task's options as they are."""
 OPTIONS = frozenset(Options.__slots__) & NewJob.model_fields.keys() - {"durability"}
 LIMITED = frozenset({"max_attempts", "timeout", "backoff"})
-"""Options that may not go beyond the task's own ones, unless the token has the role admin."""
+"""Options that `refuse` keeps within the task's own, unless the token has the role admin."""
 DEFAULTS = Options()
 
 

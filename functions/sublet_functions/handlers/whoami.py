@@ -1,4 +1,4 @@
-"""`GET /whoami`: what a token may do."""
+"""`GET /whoami`: a token's rights."""
 
 from sublet_functions.handlers.call import Call
 from sublet_functions.http.response import Response, json_response
@@ -6,7 +6,7 @@ from sublet_functions.schemas.query import Empty
 
 
 async def whoami(call: Call[Empty, Empty]) -> Response:
-    """Return the name, roles and queues of the request's token. Redis is not asked."""
+    """Return the token's name, roles and queues, and whether it sees payloads. Redis is not asked."""
     principal = call.principal
     queues = None if principal.scope is None else principal.scope.entries
     return json_response(

@@ -132,7 +132,7 @@ class WorkerHost:
 
     async def start(self, summons: Summons, seconds: float | None) -> WorkerRun:
         """Start a worker, whose time `seconds` may shorten; return its run when it can claim. Raises Problem if
-        `most` run or the server stops, and the error of a failed start.
+        `most` workers run or the server stops, and the error of a failed start.
         """
         if self._stopped:
             raise Problem("busy", "this server is stopping: send the request to another server")
