@@ -1,4 +1,4 @@
-"""Bearer tokens, of whose secrets only digests are kept here, and their roles."""
+"""Bearer tokens, their roles, and digests of their secrets."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Role(StrEnum):
     """The roles of tokens."""
 
     SUBMIT = "submit"
-    """May submit jobs, send signals, and read the catalogue of tasks."""
+    """May submit jobs and workflows, send signals, and read the catalogue of tasks."""
     WORK = "work"
-    """May claim and settle jobs, run workers, and publish tasks."""
+    """May claim and settle jobs, run workers, publish tasks, and read the catalogue."""
     READ = "read"
     """May read everything but the audit, leases' tokens, payloads, results and checkpoints."""
     PAYLOADS = "payloads"
-    """May also read payloads, results and checkpoints; requires `read`."""
+    """With `read`: may also read payloads, results and checkpoints."""
     METRICS = "metrics"
     """May read statistics and queues, but no jobs."""
     ADMIN = "admin"
@@ -63,7 +63,7 @@ class Principal:
     scope: Scope | None = None
     """The queues that this client may use; None: all of them, and what belongs to no queue."""
     prefix: str = field(init=False, compare=False)
-    """The beginning of the client's workers' names in Redis: no other token's have it. Empty for an admin of
+    """What the names of the client's workers in Redis begin with: `name` and a colon. Empty for an admin of
     all queues.
     """
 
@@ -73,7 +73,7 @@ class Principal:
 
     @property
     def sees_payloads(self) -> bool:
-        """Whether jobs that this client reads have payloads, results and checkpoints."""
+        """Whether this client is shown payloads, results and checkpoints of jobs."""
         return bool(self.roles & SEE_PAYLOADS)
 
     def check(self, *entries: str) -> None:
@@ -86,7 +86,9 @@ class Principal:
             )
 
     def stored(self, name: str) -> str:
-        """Return a worker's name as Redis has it, `prefix` in front. Raises Problem for over 128 characters."""
+        """Return a worker's name in Redis: after `prefix`, unless it begins with that or is the client's name.
+        Raises Problem for over 128 characters.
+        """
         made = name if name == self.name or name.startswith(self.prefix) else self.prefix + name
         if len(made) > NAME_MAX:
             raise Problem(
@@ -96,7 +98,7 @@ class Principal:
         return made
 
     def own(self, name: str) -> str:
-        """Return a stored worker name without `prefix`, as its client wrote it."""
+        """Return a stored worker name without `prefix`."""
         return name.removeprefix(self.prefix)
 
 
@@ -132,7 +134,7 @@ class Tokens:
 
     @classmethod
     def read(cls, file: str | None = None) -> Tokens:
-        """Make Tokens from SUBLET_TOKENS, SUBLET_OPEN and a file: `file`, else that of SUBLET_TOKENS_FILE.
+        """Return those of SUBLET_TOKENS, SUBLET_OPEN and a file: `file`, else that of SUBLET_TOKENS_FILE.
 
         Raises Invalid, without a secret in the message.
         """
@@ -172,7 +174,7 @@ class Tokens:
         return found if bearer else None
 
     def open_principal(self, roles: frozenset[Role]) -> Principal | None:
-        """Return the client for a request without a token if SUBLET_OPEN has one of these roles, else None."""
+        """Return a client with all roles of SUBLET_OPEN if one of these is in it, else None."""
         return Principal("open", self.open_roles) if self.open_roles & roles else None
 
     def untrusted_reason(self, headers: Mapping[str, str]) -> str:
@@ -210,7 +212,7 @@ class Tokens:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or `localhost`, is only reachable from this machine."""
+    """Whether a host is `localhost` or a loopback address."""
     try:
         address = ipaddress.ip_address(host.split("%")[0])
     except ValueError:

@@ -28,7 +28,7 @@ QUEUE_SECONDS = 10.0
 SHORT = 0.001
 """If parsing took less CPU time than this (seconds), the queue's next body starts at once."""
 LONG = 0.01
-"""If parsing took more CPU time than this (seconds), other requests get as much before the next body."""
+"""If parsing took this CPU time (seconds) or more, other requests, if any, get as much before the next body."""
 CHECK_SECONDS = 0.002
 
 EVENT_MEDIA_TYPE = "application/cloudevents"
@@ -56,7 +56,7 @@ class BodyStream(Protocol):
 
 
 class BodyReader:
-    """Reads the bodies of a process's requests, within limits of size and time."""
+    """Reads request bodies, within limits of size and time."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -71,9 +71,10 @@ class BodyReader:
         most: int,
         count: Count | None = None,
     ) -> bytes:
-        """Read the whole body, of at most `most` bytes. `send_continue` is called for `Expect: 100-continue`.
+        """Return the whole body, of at most `most` bytes. If it is incomplete, call `send_continue` for
+        `Expect: 100-continue`.
 
-        Raises Problem for a body that is too large, too slow or cut off, and if all unfinished bodies
+        Raises Problem for a body that is too large, too slow or cut off, and if all arriving bodies
         together exceed `Limits.held`.
         """
         if stream.is_eof():
@@ -137,7 +138,7 @@ class BodyQueues:
     """
 
     def __init__(self, most: int = 0, share: int = 0) -> None:
-        """`most`: bytes of all waiting bodies; `share`: of those of one name. 0: derived from the memory."""
+        """`most`: bytes of all waiting bodies; `share`: of one name's waiting or arriving ones. 0: by memory."""
         self._most = most or body_budget()
         self._share = share or share_of(self._most)
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
@@ -149,7 +150,7 @@ class BodyQueues:
         return QueuedBody(self, name, read)
 
     def count(self, name: str, size: int) -> None:
-        """Add `size` bytes (or subtract) to the unfinished bodies of a name. Raises Problem for too many."""
+        """Add `size`, maybe negative, to the bytes of a name's arriving bodies. Raises Problem for too many."""
         total = self._arriving.get(name, 0) + size
         self._arriving[name] = total
         if not total:
@@ -158,8 +159,8 @@ class BodyQueues:
             raise Problem("busy", "too many large bodies of this token are arriving: send fewer at a time")
 
     async def wait(self, name: str, size: int) -> _Queue:
-        """Wait until a body of `size` bytes may be parsed; return the queue `name`, which the caller must
-        `leave`.
+        """Wait until a body of `size` bytes may be parsed; return the queue `name`, whose `leave` the caller
+        must call.
 
         Raises Problem if too many bytes wait, or after 10 s.
         """
@@ -187,7 +188,7 @@ class BodyQueues:
 
 
 class QueuedBody:
-    """A context manager in which one body is read and parsed; its end lets the queue's next body begin."""
+    """A context manager in which one body is read and parsed. Its end lets the queue's next body begin."""
 
     __slots__ = ("_began", "_name", "_queue", "_queues", "_read")
 
@@ -202,7 +203,7 @@ class QueuedBody:
         return self.read
 
     async def read(self, most: int, count: Count | None = None, /) -> bytes:
-        """Return the whole body; a large one first waits in its queue. Raises Problem."""
+        """Return the whole body, a large one after waiting in its queue. Raises Problem."""
         raw = await self._read(most, count or partial(self._queues.count, self._name))
         if len(raw) >= LARGE and self._queue is None:
             self._queue = await self._queues.wait(self._name, len(raw))
@@ -245,18 +246,18 @@ class _Queue:
 
 
 def media_type(headers: Mapping[str, str]) -> str:
-    """Return a body's media type, lower-case, without parameters; empty if unknown."""
+    """Return a body's media type, lower-case, without parameters; empty without Content-Type."""
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def is_event(headers: Mapping[str, str]) -> bool:
-    """Whether a request has the headers of a CloudEvent, valid or not."""
+    """Whether a request has any header of a CloudEvent, valid or not."""
     return media_type(headers).startswith(EVENT_MEDIA_TYPE) or any(map(headers.__contains__, _EVENT_HEADERS))
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Return a request's body. Raises Problem if it is compressed, too large, too slow or cut off, or if too many large
-    ones wait.
+    """Return a request's body. Raises Problem if it is compressed, too large, too slow or cut off, or if too
+    many large ones arrive or wait.
     """
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem("unsupported-media-type", "Content-Encoding: send the body uncompressed")
@@ -267,9 +268,9 @@ async def read_body(request: Request, most: int) -> bytes:
 
 
 async def parse_body(request: Request, model: type[M], most: int) -> M:
-    """Read and parse a request's body. An empty one, of any media type, is `{}`.
+    """Return a request's body as `model`. An empty body, of any media type, is `{}`.
 
-    Raises Problem as `read_body`, and for another media type, or a body that is not JSON or invalid.
+    Raises Problem as `read_body`, and for a media type or body that is not JSON, or invalid.
     """
     raw = await read_body(request, most)
     if raw:
@@ -294,7 +295,7 @@ def _check_media_type(header: str) -> None:
 
 def stored_json(value: Any, most: int, *where: str | int) -> bytes:
     """Encode a value as JSON, to be stored. Raises Problem for over `most` bytes, numbers that are not
-    finite, and invalid Unicode; `where`: its place in the request.
+    finite, invalid Unicode and deep nesting. `where`: the value's place in the request.
     """
     try:
         text = _JSON.encode(value).encode()

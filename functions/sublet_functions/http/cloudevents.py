@@ -68,7 +68,7 @@ Attribute = str | int | bool
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A valid CloudEvent. `form`: its attributes, and `data` or `data_base64`."""
+    """A valid CloudEvent. `form`: its attributes and, if given, `data` or `data_base64`."""
 
     form: Mapping[str, Any] = field(repr=False)
 
@@ -78,7 +78,7 @@ class Event:
         return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
     def json_data(self) -> bytes:
-        """Return the event's data as JSON. Raises Problem for missing data or another media type."""
+        """Return the event's data as JSON (base64 unchecked). Raises Problem for none or another media type."""
         kind = self.form.get("datacontenttype", JSON)
         if not ({"data", "data_base64"} & self.form.keys()) or not _is_json(kind):
             raise Problem(
@@ -92,7 +92,7 @@ class Event:
 
 
 async def read_event(request: Request, most: int) -> Event:
-    """Read a request's CloudEvent, in structured or binary mode. Raises Problem if it is invalid, or a batch."""
+    """Read a CloudEvent, in structured or binary mode. Raises Problem if invalid or a batch."""
     kind = media_type(request.headers)
     if kind.startswith(EVENT_MEDIA_TYPE) and kind != STRUCTURED:
         raise Problem(

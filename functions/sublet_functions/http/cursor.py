@@ -6,13 +6,13 @@ from sublet_functions.http.problems import Problem, invalid_value
 
 
 def encode_cursor(cursor: str | None) -> str | None:
-    """Encode a position as a cursor; None stays None."""
+    """Encode a position as a cursor; None without one."""
     return base64.urlsafe_b64encode(cursor.encode()).decode().rstrip("=") if cursor else None
 
 
 def decode_cursor(cursor: str | None, where: str = "query") -> str | None:
-    """Decode a cursor to a position; None stays None. Raises Problem, about the part `where` of the request, if
-    it is not base64.
+    """Decode a cursor to a position; None stays None. Raises Problem if it is not base64; `where`: its part of
+    the request.
     """
     if cursor is None:
         return None

@@ -31,7 +31,7 @@ def body_budget() -> int:
 
 
 def budget_of(memory: int) -> int:
-    """Return an eighth of these bytes, but 16 to 256 MiB."""
+    """Return an eighth of `memory`, but 16 to 256 MiB."""
     return min(256 * MIB, max(16 * MIB, memory // 8))
 
 

@@ -86,7 +86,7 @@ PROBLEMS: dict[str, ProblemType] = {
 
 
 class Problem(Exception):
-    """Raised to answer a request with a problem document. `slug`: a key of PROBLEMS. `errors`: see
+    """Raised to answer a request with a problem document. `slug`: a key of PROBLEMS. `errors`: of
     `invalid_value`.
     """
 
@@ -121,15 +121,13 @@ class Problem(Exception):
         return document
 
     def as_item(self, job_id: str) -> dict[str, Any]:
-        """Return the problem as one job's entry in a response for several jobs."""
+        """Return the problem as one job's entry in a response for several."""
         document = self.document()
         return {"id": job_id} | {name: document[name] for name in ("status", "type", "detail")}
 
 
 class MayBeStored(Unavailable):
-    """Jobs without ids or Idempotency-Key may have been stored: no answer arrived. `resend`: how to send them
-    safely.
-    """
+    """No answer arrived, so jobs without ids or Idempotency-Key may be stored. `resend`: how to send them safely."""
 
     def __init__(self, message: str, resend: str) -> None:
         super().__init__(message)
@@ -154,7 +152,7 @@ def cut_off_body() -> Problem:
 
 
 def slug_of(error: JobsError) -> str:
-    """Return the slug of the problem for an error of `sublet.errors`."""
+    """Return the slug for an error of `sublet.errors`; `internal` for others."""
     if isinstance(error, Busy):
         return "busy"
     if isinstance(error, Unconfirmed):
@@ -190,8 +188,8 @@ def problem_of(error: JobsError, is_read: bool = False) -> Problem:
 
 
 def validation_problem(error: ValidationError, *where: str, value: Any = None) -> Problem:
-    """Return a problem that lists 20 invalid fields at most, without values, which may be secrets. `where`:
-    the place of `value`, e.g. `body`. `value`: what was validated.
+    """Return a problem that lists at most 20 invalid fields, without values, which may be secrets; for a body
+    that is no JSON, `not-json`. `where`: the place of `value`, e.g. `body`.
     """
     if error.error_count() > ERRORS_MAX:
         return Problem(
@@ -213,7 +211,9 @@ def validation_problem(error: ValidationError, *where: str, value: Any = None) -
 
 
 def unreadable(reason: str, text: str) -> Problem:
-    """Return the problem of a body that is not JSON, with the detail `text`; `reason`: the parser's words."""
+    """Return the problem `not-json` with the detail `text`, or `invalid` if a number is too long. `reason`: the
+    parser's words.
+    """
     _, is_number, place = reason.partition("number out of range at ")
     if not is_number:
         return Problem("not-json", text)
@@ -234,8 +234,8 @@ def _faults(found: Sequence[Any], value: Any) -> dict[Path, str]:
 
 
 def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
-    """Return one entry of a problem's `errors`. `where`: `body`, `event`, `query`, `path` or `header`, then
-    the path in it or a name.
+    """Return one entry of a problem's `errors`. `where`: `body` or `event` and the path in it, or `query`,
+    `path` or `header` and a name.
     """
     kind, *path = where
     if kind in ("body", "event"):
@@ -245,8 +245,8 @@ def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
 
 
 def invalid_problem(error: Invalid, *where: str | int, model: type[BaseModel] | None = None) -> Problem:
-    """Return the problem for an Invalid; `where`: the place in the request. `model`: the model of the value
-    there; if the error's text begins with the name of one of its fields, that is the place.
+    """Return the problem for an Invalid. `where`: the place in the request. `model`: of the value there; if
+    the error's text begins with a field's name, the place is that field.
     """
     name = re.split(r"\W", str(error), maxsplit=1)[0]
     field = (name,) if model and name in model.model_fields else ()

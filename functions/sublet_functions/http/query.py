@@ -1,4 +1,4 @@
-"""Parse queries, and check path parameters."""
+"""Parse queries; check path parameters."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -15,8 +15,8 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def parse_query(query: str, model: type[M]) -> M:
-    """Parse a request's query as `model`. Raises Problem for unknown fields (unless it ignores
-    them), repeated (but for lists) or invalid ones."""
+    """Return a query as `model`. Raises Problem for a field that is unknown (unless `model` ignores it),
+    invalid, or repeated and no list."""
     found: dict[str, Any] = {}
     try:
         given = parse_qs(query, keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")
@@ -43,7 +43,7 @@ def _value(model: type[BaseModel], name: str, values: list[str]) -> Any:
 
 
 def check_path(params: Mapping[str, str]) -> None:
-    """Check a path's parameters. Raises Problem for an invalid name or id."""
+    """Raise Problem if a name or id in a path is invalid."""
     try:
         PathParams.model_validate(params)
     except ValidationError as error:

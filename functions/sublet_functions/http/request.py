@@ -17,7 +17,7 @@ class Read(Protocol):
     """A function that reads the body of one request."""
 
     def __call__(self, most: int, count: Count | None = None, /) -> Awaitable[bytes]:
-        """Return the whole body, of at most `most` bytes. Raises Problem if it is longer, too slow or cut off."""
+        """Return the whole body. Raises Problem for over `most` bytes, a slow or cut off body, or too many."""
         ...
 
 
@@ -46,7 +46,7 @@ def quote_path(path: bytes) -> str:
 
 
 def decode_header(value: str) -> str:
-    """Decode a header as UTF-8 if a server has decoded it as Latin-1; else return it."""
+    """Decode a header as UTF-8 if a server has decoded it as Latin-1; else return `value`."""
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:

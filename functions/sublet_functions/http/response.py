@@ -39,22 +39,22 @@ class Response:
     body: bytes | AsyncIterator[bytes] = field(default=b"", repr=False)
     headers: dict[str, str] = field(default_factory=dict)
     on_unsent: Callable[[], Awaitable[None]] | None = None
-    """Called if the response was not delivered; a claim then releases its jobs."""
+    """Called if the client did not receive the response; a claim then releases its jobs."""
     reads: int = 0
-    """About how many Redis commands it took, if that grows with the data; else 0."""
+    """About how many Redis commands the answer took if their number grows with the data, else 0."""
     read_at: float = math.inf
-    """When the data was read (monotonic clock), if before the request; else infinite."""
+    """When the data was read (monotonic clock) if before the request, else infinite."""
     finite: bool = False
-    """Whether a streamed body ends by itself soon after the server begins to stop."""
+    """Whether a stream ends by itself soon after the server begins to stop."""
 
     async def close(self) -> None:
-        """Let the iterator of a streamed body clean up."""
+        """Close the iterator of a streamed body."""
         if isinstance(self.body, AsyncGenerator):
             await self.body.aclose()
 
     async def discard(self) -> None:
         """Close the stream of an undelivered response, and call `on_unsent`, in at most DISCARD_SECONDS.
-        Raises nothing.
+        Errors are logged, not raised.
         """
         try:
             async with asyncio.timeout(DISCARD_SECONDS):
@@ -83,7 +83,7 @@ class StreamShutdown:
 
 
 def encode(value: Any) -> bytes:
-    """Encode a value as JSON (NaN as null), also invalid Unicode and too deep nesting."""
+    """Encode any value as JSON: NaN and infinity as null, deep parts as `…`."""
     try:
         return to_json(value, inf_nan_mode="null")
     except (PydanticSerializationError, ValueError):
@@ -109,7 +109,7 @@ def _mended(value: Any, depth: int = 0) -> Any:
 def json_response(
     value: Any, status: int = 200, headers: Mapping[str, str] | None = None, reads: int = 0
 ) -> Response:
-    """Return a response with a value as JSON. `reads`: as in `Response`."""
+    """Return a response with `value` as JSON. `reads`: as in `Response`."""
     return Response(status, encode(value) + b"\n", {"Content-Type": JSON, **(headers or {})}, reads=reads)
 
 

@@ -15,7 +15,7 @@ class Scope:
 
     names: frozenset[str]
     beginnings: tuple[str, ...]
-    """The patterns without the star."""
+    """The patterns, without their stars."""
 
     @classmethod
     def parse(cls, text: str) -> Scope | None:

@@ -21,7 +21,7 @@ SECONDS_MAX = 60.0
 PAYLOAD_SECONDS = 5.0
 """The greatest age (seconds) of an answer with payloads, since a job may be erased."""
 READS_A_SECOND = 30
-"""Answers that take many Redis commands are shared for longer, so that all of them together take about so
+"""Answers that take more Redis commands than this are shared for longer, so that all together take about so
 many a second.
 """
 BODY_MAX = 4 * 1024 * 1024
@@ -43,7 +43,7 @@ class Patience(NamedTuple):
 
     seconds: float
     costly: float
-    """How old an answer it accepts if reading takes many commands; not less than `seconds`."""
+    """The same for answers that take many Redis commands; not less than `seconds`."""
 
     @classmethod
     def parse(cls, text: str) -> Patience:
@@ -68,7 +68,7 @@ class _Read:
 
 @dataclass
 class SharedReads:
-    """The answers of the last seconds; their number and bytes are limited."""
+    """The answers of the last seconds, at most ANSWERS_MAX and BYTES_MAX."""
 
     clock: Callable[[], float] = time.monotonic
     _reads: dict[Hashable, _Read] = field(default_factory=dict, init=False)
@@ -82,10 +82,10 @@ class SharedReads:
         life: float = SECONDS_MAX,
     ) -> Response:
         """Return the answer to `key` with the header `Age`: one that is new enough for the client or, by
-        calling `read`, a new one, which is kept for `life` seconds.
+        calling `read`, a new one, which is kept for at most `life` seconds.
 
-        Raises what `read` raises, for all clients that wait for it; an error is not kept. If a client
-        disconnects, the read continues for the others.
+        Raises what `read` raises, for all clients that wait for it. Errors, statuses other than 200 and
+        bodies over BODY_MAX are not kept. If a client disconnects, the read continues for the others.
         """
         now = self.clock()
         response, read_at = await self.share(key, patience, read, life)
@@ -99,9 +99,7 @@ class SharedReads:
         read: Callable[[], Awaitable[T]],
         life: float = SECONDS_MAX,
     ) -> tuple[T, float]:
-        """Return what a read of `key` gave if it is new enough, else what `read` gives now; and when that
-        read began (monotonic clock).
-        """
+        """As `answer`, but for any object with `reads`. Also return when its read began (monotonic clock)."""
         now = self.clock()
         while True:
             one = self._reads.get(key)
@@ -113,7 +111,7 @@ class SharedReads:
                 return found, one.began
 
     def clear(self) -> None:
-        """Drop all answers, also those that are being read."""
+        """Forget all answers. Running reads go on for the clients that wait."""
         self._reads.clear()
 
     def _serves(self, one: _Read, patience: Patience, now: float) -> bool:
