@@ -329,7 +329,7 @@ class WorkerRegistration(PoolMember):
 
 
 class OwnOptions(RequestModel):
-    """A task's own options, for jobs that state none."""
+    """A task's own options, for jobs that do not state them."""
 
     queue: Name = "default"
     priority: Priority = 0

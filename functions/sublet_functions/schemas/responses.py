@@ -66,7 +66,7 @@ class Leased(ResponseModel):
         None, description="Most seconds without a report of progress or a checkpoint; left out for none."
     )
     recovered: str = Field(
-        description="Code with which the previous attempt ended; empty on the first attempt."
+        description="Code with which the previous attempt ended; empty on the first attempt, and if it is not known."
     )
     trace: str | None = None
     occurrence: Timestamp | None = Field(
@@ -104,7 +104,7 @@ class JobState(ResponseModel):
 
 
 class ErasedJob(ResponseModel):
-    """The job that is deleted."""
+    """The deleted job."""
 
     id: str
     state: Literal["erased"]
@@ -184,7 +184,7 @@ class TasksPage(ResponseModel):
 
 
 class PublishResult(ResponseModel):
-    """How many tasks have the description that was sent, keep another or the same one, or found the catalogue full."""
+    """How many tasks got the description that was sent (`written`), kept another or the same, or found the catalogue full."""
 
     written: int
     kept: int
@@ -222,8 +222,8 @@ class PoolList(ResponseModel):
 
 
 class TickResult(ResponseModel):
-    """Totals of a tick: leases ended (`reaped`), due jobs queued (`promoted`), jobs pruned, occurrences
-    fired; workers summoned, and not invoked (`unreached`).
+    """Totals of a tick's rounds: leases ended (`reaped`), due jobs queued (`promoted`), jobs pruned, occurrences
+    fired; workers invoked (`summoned`), and those not reached.
     """
 
     reaped: int

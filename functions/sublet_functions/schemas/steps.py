@@ -73,7 +73,7 @@ class UpstreamOutcome(ResponseModel):
 
 
 class UpstreamOutcomes(ResponseModel):
-    """Up to 50 of these jobs, in the order of the edges."""
+    """Up to 50 upstream jobs, in the order of the edges."""
 
     id: str
     jobs: list[UpstreamOutcome]
@@ -179,7 +179,7 @@ class StreamedChunk(ResponseModel):
 
 
 class ChunksPage(ResponseModel):
-    """Chunks of a job in order. The stream ends with a page without chunks of a job that has ended."""
+    """Chunks of a job, in order. A page without chunks whose job has ended is the last."""
 
     id: str
     state: State | None = Field(description="Null if the job was deleted.")
