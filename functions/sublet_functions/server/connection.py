@@ -91,7 +91,7 @@ class Connection(web.RequestHandler):
         """Body of the last request that was parsed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the connection, or answer 503 if too many are open or the server stops."""
+        """Accept the connection. If too many are open, or the server stops, answer 503 or drop it."""
         state = self.state
         if not state.stopping and len(state.open) < state.limits.connections:
             state.open.add(self)
@@ -181,7 +181,7 @@ class Connection(web.RequestHandler):
         return LastResponse(malformed(exc, self.state.limits))
 
     def has_begun(self) -> bool:
-        """Whether a part of a request has arrived. The connection cannot be used afterwards."""
+        """Whether a part of a request has arrived. Afterwards the connection can only be closed."""
         try:
             return self._parser is not None and self._parser.feed_eof() is not None
         except Exception as error:  # noqa: BLE001  incomplete headers
@@ -189,8 +189,8 @@ class Connection(web.RequestHandler):
             return True
 
     def leave(self, response: Response) -> None:
-        """Send a last response and close this end, once; discard for `linger_seconds` what the client still
-        sends, so that it can read the response.
+        """Send a last response and close this end, once. Discard for `linger_seconds` what the client still
+        sends, so that it can read the response; then disconnect.
         """
         self.head_at = 0.0
         self._head.clear()
@@ -206,7 +206,7 @@ class Connection(web.RequestHandler):
             asyncio.get_running_loop().call_later(self.state.limits.linger_seconds, self.force_close)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request, and send the response."""
+        """Answer one request; return KEEP or CLOSE."""
         self.busy = True
         self.head_at = 0.0
         task = cast("asyncio.Task[Any]", asyncio.current_task())

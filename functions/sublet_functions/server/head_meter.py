@@ -45,6 +45,6 @@ class HeadMeter:
         return None
 
     def clear(self) -> None:
-        """Begin to count the next request: its bytes from 0."""
+        """Give the counted bytes back; count the next request from 0."""
         self.budget.held -= self.held
         self.held = 0

@@ -20,7 +20,7 @@ NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 def listen(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
     """Return sockets that listen on all addresses of a host, on one port; port 0 finds a free one.
 
-    Raises Invalid for a host that is not this machine, a port that needs a privilege and, with
+    Raises Invalid for a host that is not this machine, a port that is invalid or needs a privilege and, with
     `loopback_only`, a host that is not loopback; JobsError for a port in use.
     """
     found = _addresses(host, port)
@@ -106,7 +106,7 @@ def url_of(host: str, one: socket.socket) -> str:
 
 
 def make_room(connections: int = CONNECTIONS) -> int:
-    """Raise this process's limit of file descriptors; return for how many of the connections it suffices."""
+    """Raise this process's limit of file descriptors if needed; return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -14,7 +14,7 @@ from sublet_functions.http.response import Response, StreamShutdown
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BUFFER_MAX = 64 * 1024
-"""A stream waits while more than so many bytes are unsent."""
+"""If more bytes than this are unsent, a writer waits."""
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 """poll's events of a closed connection: macOS POLLHUP, Linux POLLRDHUP."""
@@ -74,8 +74,8 @@ class ResponseWriter:
         self._seconds = seconds
 
     async def write(self, data: bytes, *, confirm: bool = False) -> None:
-        """Send bytes. Raises OSError if the client has disconnected, or reads nothing for `seconds`. With
-        `confirm`, wait until the kernel has all of them.
+        """Send bytes. Raises OSError if the client has disconnected, or lets this wait for `seconds`. With
+        `confirm`, wait until the kernel has all bytes.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
