@@ -91,7 +91,7 @@ def integer(text: str) -> int:
 
 
 def text_of(source: str) -> bytes | str:
-    """Return the text itself, or the content of stdin (`-`) or of a file (`@FILE`). Raises Invalid for an
+    """Return the text itself, or the bytes of stdin (`-`) or of a file (`@FILE`). Raises Invalid for an
     unreadable file.
     """
     if source == "-":

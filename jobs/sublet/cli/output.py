@@ -1,6 +1,6 @@
 """Terminal output: colours only on a terminal without NO_COLOR, columns, one JSON document with --json.
 
-All output passes `put`, which removes control characters, and marks that reorder text, from each line.
+All output passes `put`, which replaces control characters, and marks that reorder text, by spaces.
 """
 
 import json
@@ -48,7 +48,7 @@ def has_colours(stream: TextIO) -> bool:
 
 
 def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
-    """Return the text in a colour if the stream (stdout by default) may be coloured, else unchanged."""
+    """Return the text, marked for `put` with a colour if the stream (stdout by default) may be coloured."""
     if not text or colour not in _CODES or not has_colours(stream or sys.stdout):
         return text
     return f"{_MARK}{_CODES[colour]};{text}{_MARK}0;"
@@ -168,7 +168,7 @@ def _row(row: Sequence[Cell], widths: Sequence[int], right: Sequence[bool]) -> s
 
 
 def limits_of(queue: "Queue") -> str:
-    """Return a queue's limits as text, such as "100 jobs, 500 bytes"; "" without limits."""
+    """Return a queue's limits as text; "" without any."""
     return limit_text(queue.limits)
 
 

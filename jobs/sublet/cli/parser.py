@@ -122,14 +122,14 @@ class Command(NamedTuple):
     usage: str
     summary: str
     handler: str = ""
-    """The function to run, as GROUP.MODULE:FUNCTION in `sublet.cli`. It is imported when the command runs."""
+    """The function to run, as GROUP.MODULE:FUNCTION in `sublet.cli`; empty for a command with verbs."""
     details: str = ""
     extras: tuple[str, ...] = ()
     """The extras of the package that the command needs."""
     passes_arguments: bool = False
     """Whether the arguments are for another program (pytest) and not parsed here."""
     verbs: tuple[Any, ...] = ()
-    """The command's subcommands; the first one runs if the user names none."""
+    """The command's verbs; the first one runs if the user names none."""
 
     @property
     def description(self) -> str:
@@ -157,8 +157,8 @@ class Command(NamedTuple):
         return self.parser().format_help()
 
     def resolve(self, words: Sequence[str]) -> tuple[Command, list[str]]:
-        """Return the subcommand that these words name, and the other words. Without a subcommand: the first
-        one. Raises Invalid for an unknown one.
+        """Return the verb among these words, else the first one, and the other words; this command without
+        verbs, or for --help. Raises Invalid for an unknown verb.
         """
         known = {verb.verb: verb for verb in self.verbs}
         position = next((i for i, word in enumerate(words) if word in known), None)

@@ -62,8 +62,8 @@ def with_job(command: str, job: Job) -> str:
 
 
 def wheel(folder: Path, ours: str) -> tuple[list[str], list[str]]:
-    """Return advice and commands to build Sublet's wheel; both are empty unless the project's
-    requirements.txt lacks a wheel. `ours`: the template's requirements.txt.
+    """Return advice and commands to build Sublet's wheel; both are empty unless the project has a
+    requirements.txt without it. `ours`: the template's requirements.txt.
     """
     try:
         there = (folder / REQUIREMENTS).read_text("utf-8", errors="replace")

@@ -19,7 +19,7 @@ from sublet.steps.calls import value_of
 KEPT = ("completed", "dead", "cancelled", "queues")
 """Names of limits of the namespace: how many finished jobs are kept, and how many queues there may be."""
 FLOW = ("concurrency", "rate", "burst", "group_concurrency", "group_rate", "group_burst")
-"""Names of limits on running jobs."""
+"""Names of limits on starts and running jobs."""
 STATES = {
     "cancel": (State.SCHEDULED, State.QUEUED, State.RUNNING),
     "retry": (State.DEAD, State.CANCELLED),

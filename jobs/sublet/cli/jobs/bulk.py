@@ -20,7 +20,7 @@ SHOWN = 20
 
 
 def given(args: Namespace) -> bool:
-    """Whether the command selects jobs by a filter. Raises Invalid unless there is either a filter or ids."""
+    """Whether a filter selects the jobs. Raises Invalid unless there is either a filter or ids."""
     filters = any(getattr(args, name) is not None for name in FILTERS)
     if filters == bool(args.ids):
         raise Invalid(f"give ids, or a filter ({', '.join(f'--{name}' for name in FILTERS)}): one of them")
@@ -30,8 +30,8 @@ def given(args: Namespace) -> bool:
 
 
 def order(verb: str, args: Namespace) -> int:
-    """Count the jobs that match the filter, ask for confirmation, and change them page by page. Return 1 if a
-    job was refused.
+    """Count the jobs that match the filter and, without --dry-run, ask for confirmation and change them by
+    pages. Return 1 if a job was refused.
     """
     with client_of(settings_of(args)) as client:
         replace_ages(args, client)

@@ -1,4 +1,4 @@
-"""`events` and `stream`: follow the changes of jobs' states, and the chunks of a job."""
+"""`events`: follow the changes of jobs' states; `stream`: a job's chunks."""
 
 import asyncio
 import sys
@@ -50,7 +50,7 @@ async def _run(args: Namespace, settings: Settings) -> None:
 
 
 class Subscriber:
-    """Prints the changes of jobs' states that the arguments select."""
+    """Prints the events that the arguments select."""
 
     def __init__(self, args: Namespace, settings: Settings) -> None:
         self._args, self._settings = args, settings
@@ -61,7 +61,9 @@ class Subscriber:
         self._is_away = False
 
     async def follow(self) -> None:
-        """Print events until cancelled; wait if Redis goes away. Raises Unavailable if Redis is away at the start."""
+        """Print events until cancelled; wait for a missing namespace, or if Redis goes away. Raises
+        Unavailable if Redis is away at the start.
+        """
         after = await self._start()
         while True:
             try:
@@ -148,7 +150,9 @@ def _as_json(event: JobEvent) -> dict[str, Any]:
 
 
 def stream(args: Namespace) -> int:
-    """Print the chunks of a job until it has ended, or for --for; return 1 if it was not completed."""
+    """Print the chunks of a job until it has ended, or for --for. Return 1 if it ended and is not
+    completed.
+    """
     with client_of(settings_of(args)) as client:
         job_id, attempt = find_job(client, typed(args.id)).id, 0
         page: StreamPage | None = None

@@ -20,15 +20,15 @@ def typed(word: str) -> str:
 
 
 class IdFinder:
-    """Finds jobs in some states by the ends of their ids. It reads the ids once, and does not close `client`."""
+    """Finds jobs in some states by the ends of their ids. It does not close `client`."""
 
     def __init__(self, client: SyncClient, states: Collection[State] = tuple(State)) -> None:
         self._client, self._states = client, states
         self._read: tuple[set[str], bool] | None = None
 
     def find(self, word: str, missing: NotFound) -> str:
-        """Return the id `<partition>-<word>`, else the only one that ends with `word`. Raises Invalid if
-        several do, `missing` if none does, NotFound for an id whose job is gone.
+        """Return the id `<partition>-<word>`, in any state, else the only one that ends with `word`. Raises
+        Invalid if several do, or may; `missing` if none does; NotFound for an id whose job is gone.
         """
         store = self._client.store
         if not store.follow_existing(store.operations.exists()):

@@ -73,7 +73,8 @@ def _find(client: SyncClient, name: str) -> Queue:
     found = read(client, operations.queue(name))
     known = [] if found.jobs else [queue.name for queue in read(client, operations.queues())]
     if not found.jobs and name not in known:
-        raise NotFound(f"there is no queue {name}{did_you_mean(name, known)}")
+        near = did_you_mean(name, known) or f"; {program()} queues lists them"
+        raise NotFound(f"there is no queue {name}{near}")
     return found
 
 
@@ -123,9 +124,7 @@ async def _purge(
 async def _cancel_queued(
     client: Client, queue: str, kind: str, most: int, counted_at: datetime
 ) -> AsyncIterator[list[str]]:
-    """Cancel up to `most` jobs submitted before the count, without a group (`queue`) or with one (`grouped`), and
-    yield the outcomes.
-    """
+    """Cancel up to `most` jobs submitted before the count, without (`queue`) or with a group (`grouped`)."""
     base, passed, more = client.store.operations.base_of_queue(queue), 0, True
     while most > 0 and more:
         ids = await client.store.run(reads.ids(base, f"{kind}:{queue}", passed, BATCH))

@@ -171,7 +171,9 @@ def _missing_queue(client: SyncClient, queue: str | None) -> str:
 
 
 def same_command(args: Namespace, command: Sequence[str], flags: Sequence[str]) -> str:
-    """Return the command line with those of these flags that were given, for the next page."""
+    """Return a command line for the next page, with those of these flags that were given, without
+    password.
+    """
     words = [program(), *command]
     for flag in ("redis-url", "namespace", *flags):
         value = getattr(args, flag.replace("-", "_"))

@@ -18,7 +18,7 @@ SHOWN = 3
 
 
 class CheckedTask(NamedTuple):
-    """The task of a job to submit: its whole name and options."""
+    """The task of a job to submit: its name and options."""
 
     name: str
     options: Options
@@ -37,8 +37,9 @@ def policy_of(flag: str | None) -> str:
 def check_task(
     client: SyncClient, name: str, payload: bytes, policy: str, verb: str = "submit"
 ) -> CheckedTask:
-    """Return the task of a job. Raises Invalid for wrong arguments and for a misspelt name; with the policy
-    `refuse`, for any unknown name; with `warn`, never. `verb`: the command, for the message.
+    """Return the task of a job. Raises Invalid for wrong arguments or a misspelt name; with the policy
+    `refuse`, for any unknown name; with `warn`, only of the task `command`. `verb`: the command, for
+    messages.
     """
     try:
         found = client.store.follow_existing(find(client.store.operations.bases[0], name))

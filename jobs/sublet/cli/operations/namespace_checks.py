@@ -225,13 +225,13 @@ def workers(facts: Facts) -> Iterator[Finding]:
         yield Finding("warn", "workers", found, advice)
     if facts.starved:
         names = f"{', '.join(facts.starved[:3])}{' …' if len(facts.starved) > 3 else ''}"
-        found = f"all places of {len(facts.starved):,} wait for the results of other jobs: {names}"
+        found = f"all slots, or child processes, of {len(facts.starved):,} wait for the results of other jobs: {names}"
         advice = "start another worker for the jobs that they wait for, or give these a higher priority"
         yield Finding("warn", "workers", found, advice)
 
 
 def queues(facts: Facts) -> Iterator[Finding]:
-    """Has each queue with waiting jobs a worker or a pool, and are their tasks known?"""
+    """Are the queues of waiting jobs served, their tasks known, and the `on_dead` tasks run?"""
     if facts.gaps is None:
         yield _unread(facts, "queues", "the waiting jobs and their workers cannot be read")
         return

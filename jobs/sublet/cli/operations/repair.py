@@ -51,7 +51,7 @@ UNREPAIRED = {
 
 
 class Kind(NamedTuple):
-    """All faults of one kind, and how they are repaired."""
+    """Faults of one kind: their number, and up to 5 items."""
 
     kind: str
     number: int

@@ -57,8 +57,8 @@ def tick(args: Namespace) -> int:
 
 
 class LocalWorkers:
-    """Summons workers of all pools for a tick. Those of pools with the invoker `process` are started on this
-    machine.
+    """Summons workers of all pools but those of `sublet dev`, for a tick. Those with the invoker `process`
+    start on this machine.
     """
 
     def __init__(self, app: str, settings: Settings) -> None:
@@ -76,7 +76,7 @@ class LocalWorkers:
         return invokers_of() | {"process": self._own}
 
     def summon(self, client: SyncClient) -> "Summoned":
-        """Summon and invoke the owed workers once."""
+        """Summon and invoke owed workers once."""
         from sublet.scaling.sync_summoner import summon_once
 
         store = client.store

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 
 YOUNG = 5_000
-"""Objects made between two runs of the garbage collector; Python's default of 700 is too few."""
+"""Objects made between two runs of the garbage collector; Python's default is too few."""
 
 
 def calm_collector() -> None:

@@ -30,7 +30,7 @@ NEEDED = ("aiohttp>=3.14.1", "prometheus-client>=0.22")
 
 
 def serve(args: Namespace) -> int:
-    """Serve the HTTP API until SIGTERM or Ctrl-C."""
+    """Serve HTTP until SIGTERM, SIGHUP or Ctrl-C."""
     _require_packages()
     hold_secrets()
     app = _app(args)

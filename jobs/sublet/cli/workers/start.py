@@ -19,8 +19,8 @@ UNKNOWN = 5
 
 @dataclass
 class Start:
-    """What a worker does before it claims. `apps`: by MODULE:APP. `address`: where its jobs come from,
-    without a password.
+    """What a worker does before it claims. `apps`: by MODULE:APP. `address`: of its job source, without
+    password.
     """
 
     apps: Mapping[str, App]
@@ -31,7 +31,9 @@ class Start:
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def connect(self, source: JobSource) -> float:
-        """Wait until the source answers; return the seconds waited. Raises Unavailable after --wait or --for."""
+        """Wait until the source answers; add to `warnings`; return the seconds waited. Raises Unavailable
+        after --wait or --for.
+        """
         on_signals(self.stopped.set)
         limits = [seconds for seconds in (self.args.wait, self.args.seconds) if seconds is not None]
         warnings, waited = await until_ready(

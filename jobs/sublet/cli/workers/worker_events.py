@@ -104,7 +104,6 @@ class EventPrinter:
         return as_json(entry)
 
     def _now(self) -> str:
-        """Formatted once per ms."""
         now = int(time.time() * 1000)
         if now != self._moment[0]:
             self._moment = now, rfc3339(now / 1000)
@@ -180,7 +179,9 @@ class OneLineFormatter(logging.Formatter):
 
 
 def log_to_stderr(as_json: bool, debug: bool = False) -> None:
-    """Log to stderr, one line per record from INFO on (`debug`: DEBUG), unless the app configured logging."""
+    """Log to stderr, one line per record from INFO on (`debug`: all that loggers pass), unless the app
+    configured logging.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(as_json))
     handler.setLevel(logging.DEBUG if debug else logging.INFO)
