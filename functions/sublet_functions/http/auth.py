@@ -38,7 +38,7 @@ class Role(StrEnum):
     SUBMIT = "submit"
     """May submit jobs and workflows, send signals, and read the catalogue of tasks."""
     WORK = "work"
-    """May claim and settle jobs, run workers, publish tasks, and read the catalogue."""
+    """May claim and settle jobs, run workers, publish tasks, and read the catalogue and its own workers."""
     READ = "read"
     """May read everything but the audit, leases' tokens, payloads, results and checkpoints."""
     PAYLOADS = "payloads"
@@ -86,8 +86,8 @@ class Principal:
             )
 
     def stored(self, name: str) -> str:
-        """Return a worker's name in Redis: after `prefix`, unless it begins with that or is the client's name.
-        Raises Problem for over 128 characters.
+        """Return a worker's name in Redis: after `prefix`, unless it begins with that or is the client's
+        name. Raises Problem for over 128 characters.
         """
         made = name if name == self.name or name.startswith(self.prefix) else self.prefix + name
         if len(made) > NAME_MAX:
@@ -134,7 +134,8 @@ class Tokens:
 
     @classmethod
     def read(cls, file: str | None = None) -> Tokens:
-        """Return those of SUBLET_TOKENS, SUBLET_OPEN and a file: `file`, else that of SUBLET_TOKENS_FILE.
+        """Return the tokens of SUBLET_TOKENS, SUBLET_OPEN and a file: `file`, else that of
+        SUBLET_TOKENS_FILE.
 
         Raises Invalid, without a secret in the message.
         """
@@ -174,7 +175,7 @@ class Tokens:
         return found if bearer else None
 
     def open_principal(self, roles: frozenset[Role]) -> Principal | None:
-        """Return a client with all roles of SUBLET_OPEN if one of these is in it, else None."""
+        """Return a client with all roles of SUBLET_OPEN if it names one of `roles`, else None."""
         return Principal("open", self.open_roles) if self.open_roles & roles else None
 
     def untrusted_reason(self, headers: Mapping[str, str]) -> str:

@@ -28,7 +28,8 @@ QUEUE_SECONDS = 10.0
 SHORT = 0.001
 """If parsing took less CPU time than this (seconds), the queue's next body starts at once."""
 LONG = 0.01
-"""If parsing took this CPU time (seconds) or more, other requests, if any, get as much before the next body."""
+"""If parsing took this CPU time (seconds) or more, other requests, if any, get as much before the next body.
+"""
 CHECK_SECONDS = 0.002
 
 EVENT_MEDIA_TYPE = "application/cloudevents"
@@ -72,7 +73,7 @@ class BodyReader:
         count: Count | None = None,
     ) -> bytes:
         """Return the whole body, of at most `most` bytes. If it is incomplete, call `send_continue` for
-        `Expect: 100-continue`.
+        `Expect: 100-continue`. `count`: see Count.
 
         Raises Problem for a body that is too large, too slow or cut off, and if all arriving bodies
         together exceed `Limits.held`.
@@ -138,7 +139,9 @@ class BodyQueues:
     """
 
     def __init__(self, most: int = 0, share: int = 0) -> None:
-        """`most`: bytes of all waiting bodies; `share`: of one name's waiting or arriving ones. 0: by memory."""
+        """`most`: bytes of all waiting bodies; `share`: of one name's waiting or arriving ones. 0:
+        by memory.
+        """
         self._most = most or body_budget()
         self._share = share or share_of(self._most)
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
@@ -150,7 +153,9 @@ class BodyQueues:
         return QueuedBody(self, name, read)
 
     def count(self, name: str, size: int) -> None:
-        """Add `size`, maybe negative, to the bytes of a name's arriving bodies. Raises Problem for too many."""
+        """Add `size`, maybe negative, to the bytes of a name's arriving bodies. Raises Problem for
+        too many.
+        """
         total = self._arriving.get(name, 0) + size
         self._arriving[name] = total
         if not total:

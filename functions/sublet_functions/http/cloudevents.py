@@ -78,7 +78,9 @@ class Event:
         return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
     def json_data(self) -> bytes:
-        """Return the event's data as JSON (base64 unchecked). Raises Problem for none or another media type."""
+        """Return the event's data as JSON (decoded base64 is not checked). Raises Problem for none or another
+        media type.
+        """
         kind = self.form.get("datacontenttype", JSON)
         if not ({"data", "data_base64"} & self.form.keys()) or not _is_json(kind):
             raise Problem(
@@ -92,7 +94,7 @@ class Event:
 
 
 async def read_event(request: Request, most: int) -> Event:
-    """Read a CloudEvent, in structured or binary mode. Raises Problem if invalid or a batch."""
+    """Read a structured or binary CloudEvent. Raises Problem if invalid or a batch."""
     kind = media_type(request.headers)
     if kind.startswith(EVENT_MEDIA_TYPE) and kind != STRUCTURED:
         raise Problem(

@@ -11,8 +11,8 @@ def encode_cursor(cursor: str | None) -> str | None:
 
 
 def decode_cursor(cursor: str | None, where: str = "query") -> str | None:
-    """Decode a cursor to a position; None stays None. Raises Problem if it is not base64; `where`: its part of
-    the request.
+    """Decode a cursor to a position; None stays None. Raises Problem if it is not base64; `where`: its part
+    of the request.
     """
     if cursor is None:
         return None

@@ -127,7 +127,9 @@ class Problem(Exception):
 
 
 class MayBeStored(Unavailable):
-    """No answer arrived, so jobs without ids or Idempotency-Key may be stored. `resend`: how to send them safely."""
+    """No answer arrived, so jobs without ids or Idempotency-Key may be stored. `resend`: how to send them
+    safely.
+    """
 
     def __init__(self, message: str, resend: str) -> None:
         super().__init__(message)
@@ -139,7 +141,7 @@ class NotCounted(Unavailable):
 
 
 def internal_error() -> Problem:
-    """Return the problem for an unexpected exception, without its text, which may be private."""
+    """Return the problem for an unexpected exception, without its text."""
     return Problem("internal", "unexpected error in the server: its operator finds the place in its log")
 
 
@@ -211,8 +213,8 @@ def validation_problem(error: ValidationError, *where: str, value: Any = None) -
 
 
 def unreadable(reason: str, text: str) -> Problem:
-    """Return the problem `not-json` with the detail `text`, or `invalid` if a number is too long. `reason`: the
-    parser's words.
+    """Return the problem `not-json` with the detail `text`, or `invalid` if a number is too long. `reason`:
+    the parser's words.
     """
     _, is_number, place = reason.partition("number out of range at ")
     if not is_number:

@@ -17,13 +17,15 @@ class Read(Protocol):
     """A function that reads the body of one request."""
 
     def __call__(self, most: int, count: Count | None = None, /) -> Awaitable[bytes]:
-        """Return the whole body. Raises Problem for over `most` bytes, a slow or cut off body, or too many."""
+        """Return the whole body. Raises Problem for over `most` bytes, a slow or cut off body, or
+        too many.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request. Its body is in `body`, or `read` fetches it after authentication."""
+    """One HTTP request."""
 
     method: str
     path: str

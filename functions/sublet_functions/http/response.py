@@ -39,9 +39,9 @@ class Response:
     body: bytes | AsyncIterator[bytes] = field(default=b"", repr=False)
     headers: dict[str, str] = field(default_factory=dict)
     on_unsent: Callable[[], Awaitable[None]] | None = None
-    """Called if the client did not receive the response; a claim then releases its jobs."""
+    """Called if the response was not delivered; a claim then releases its jobs."""
     reads: int = 0
-    """About how many Redis commands the answer took if their number grows with the data, else 0."""
+    """About how many Redis commands it took if their number grows with the data, else 0."""
     read_at: float = math.inf
     """When the data was read (monotonic clock) if before the request, else infinite."""
     finite: bool = False
@@ -83,7 +83,7 @@ class StreamShutdown:
 
 
 def encode(value: Any) -> bytes:
-    """Encode any value as JSON: NaN and infinity as null, deep parts as `…`."""
+    """Encode a value as JSON: NaN and infinity as null, invalid Unicode escaped, deep parts as `…`."""
     try:
         return to_json(value, inf_nan_mode="null")
     except (PydanticSerializationError, ValueError):

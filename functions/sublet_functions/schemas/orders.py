@@ -57,7 +57,7 @@ class OrderedJob(BatchItem):
 
 
 class OrderResult(ResponseModel):
-    """One page of an order. `found`: its jobs. While `cursor` is set another follows."""
+    """One page of an order, with `found` jobs. While `cursor` is set another follows."""
 
     found: int
     counted_at: Timestamp = Field(description="The moment of the count, or of the order's first page.")

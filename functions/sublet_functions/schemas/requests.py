@@ -1,5 +1,5 @@
 """Request bodies, with their limits, also for the OpenAPI document. Durations are seconds, times are RFC
-3339. Unknown fields are refused.
+3339.
 """
 
 from typing import Annotated, Any, Literal, Self

@@ -184,7 +184,9 @@ class TasksPage(ResponseModel):
 
 
 class PublishResult(ResponseModel):
-    """How many tasks got the description that was sent (`written`), kept another or the same, or found the catalogue full."""
+    """How many tasks got the description that was sent (`written`), kept the one they had, or found the
+    catalogue full.
+    """
 
     written: int
     kept: int
@@ -222,8 +224,8 @@ class PoolList(ResponseModel):
 
 
 class TickResult(ResponseModel):
-    """Totals of a tick's rounds: leases ended (`reaped`), due jobs queued (`promoted`), jobs pruned, occurrences
-    fired; workers invoked (`summoned`), and those not reached.
+    """Totals of a tick's rounds: leases ended (`reaped`), due jobs queued (`promoted`), jobs pruned,
+    occurrences fired; workers invoked (`summoned`), and those not reached.
     """
 
     reaped: int

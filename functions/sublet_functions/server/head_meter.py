@@ -45,6 +45,6 @@ class HeadMeter:
         return None
 
     def clear(self) -> None:
-        """Give the counted bytes back; count the next request from 0."""
+        """Forget the counted bytes, also in `budget`: the next request begins."""
         self.budget.held -= self.held
         self.held = 0

@@ -87,7 +87,7 @@ def _bind(family: socket.AddressFamily, address: str, port: int) -> socket.socke
 def _why(error: OSError, host: str, port: int) -> JobsError:
     if error.errno == errno.EADDRINUSE:
         return JobsError(
-            f"port {port} is in use: stop the process that listens there, or set another by --port or PORT (0 finds a free one)"
+            f"port {port} is in use: stop the process that listens there, or set another by --port or SUBLET_PORT (0 finds a free one)"
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return Invalid(
