@@ -255,7 +255,9 @@ class Stats(ResponseModel):
     then fields that are not counted per queue are null.
     """
 
-    scheduled: int = Field(description="Jobs that wait for a time: a delay, or the backoff after a failure.")
+    scheduled: int = Field(
+        description="Jobs that wait for a time (a delay, a backoff, a sleep), for a signal, or for other jobs."
+    )
     ready: int = Field(
         description="Queued jobs that workers can claim now: no pause and no limit holds them back."
     )
