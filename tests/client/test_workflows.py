@@ -254,12 +254,12 @@ async def test_before_the_end_of_the_block_nothing_is_stored_and_the_errors_say_
     async with client.workflow() as flow:
         handle = flow.add(work.job(1))
         for call in (handle.result, handle.get):
-            with pytest.raises(
-                Invalid, match=f"job {handle.id} is not stored: the workflow's block does that"
-            ):
+            with pytest.raises(Invalid, match=f"job {handle.id} is not stored: the end of its workflow's"):
                 await call()
         for call in (flow.result, flow.get, flow.cancel):
-            with pytest.raises(Invalid, match="the workflow is not stored: its block stores it at its end"):
+            with pytest.raises(
+                Invalid, match="the workflow is not stored: the end of its `async with` block stores it"
+            ):
                 await call()
     assert (await handle.get()).workflow == flow.id
 

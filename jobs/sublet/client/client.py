@@ -36,8 +36,8 @@ DEFAULT = Options()
 
 
 class Client:
-    """A namespace's client, for one event loop. It connects at its first call; the end of `async with` closes
-    it.
+    """A namespace's client, for one event loop. It connects at its first call; `aclose`, or the end of
+    `async with`, closes it.
     """
 
     def __init__(
@@ -56,8 +56,9 @@ class Client:
     async def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> Handle[Any]:
-        """Submit a job by its task's name and `payload`, the arguments by name. With the same `job_id` again,
-        no second job is stored. Raises Invalid, Refused, Unavailable.
+        """Submit a job by its task's name and `payload`, its arguments by name (or their JSON). Return the
+        handle of the new job, or of the earlier one with this `job_id` or key. Raises Invalid, Refused,
+        Unavailable.
         """
         job = self.store.operations.submission(
             task,
@@ -73,13 +74,13 @@ class Client:
 
     async def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Submit jobs made by `Task.job(…)`; return each one's id and whether it is new, in order. After an
-        error repeat the call with the same list: it stores no job twice.
+        error some may be stored: repeat the call with the same list to store the others.
         """
         return await self.store.submit(jobs)
 
     async def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = load_json) -> T:
-        """Wait for a job's end; return its result, made of JSON by `decode`. Raises JobFailed, JobCancelled,
-        NotFound, PayloadLost; TimeoutError after `timeout` seconds.
+        """Wait for a job's end; return its result, which `decode` makes of the JSON. Raises JobFailed,
+        JobCancelled, NotFound, PayloadLost; TimeoutError after `timeout` seconds.
         """
         return result_of(
             job_id, await self._whole(job_id, await self.store.watch(job_id, timeout)), decode, timeout
@@ -104,7 +105,7 @@ class Client:
 
     async def results(self, jobs: Sequence[Handle[Any] | str]) -> list[Outcome]:
         """Return each job's outcome, in order, without waiting: its state and, if it has ended, its result or
-        error. `jobs`: ids or handles.
+        error; for an unknown job NotFound. `jobs`: ids or handles.
         """
         handles = [Handle(job, False, self, load_json) if isinstance(job, str) else job for job in jobs]
         standings = await self.store.standings([handle.id for handle in handles])
@@ -135,9 +136,9 @@ class Client:
     async def gather(
         self, handles: Sequence[Handle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
-        """Wait up to `timeout` seconds for all results; return them in the handles' order. Jobs continue
-        after an error. Raises the first failed job's error at once, or TimeoutError; with `return_exceptions`
-        errors are in the list instead.
+        """Wait up to `timeout` seconds for all results; return them in the handles' order. Raises at once the
+        error of the first job that fails, or TimeoutError; with `return_exceptions` the list has all errors.
+        Jobs continue.
         """
         values: dict[Handle[Any], Any] = {}
         async for handle in self._completed(handles, timeout):
@@ -155,8 +156,8 @@ class Client:
     async def as_completed(
         self, handles: Sequence[Handle[T]], timeout: float = 30.0
     ) -> AsyncIterator[Handle[T]]:
-        """Yield each handle as soon as its job has ended, even without a result; then `handle.result()` does
-        not wait. Raises TimeoutError after `timeout` seconds.
+        """Yield each handle as soon as its job has ended, or if it is unknown; then `handle.result()` does
+        not wait. Raises TimeoutError if some are left after `timeout` seconds.
         """
         left = {*handles}
         async for handle in self._completed(handles, timeout):
@@ -180,16 +181,16 @@ class Client:
                     yield handle
 
     def workflow(self, workflow_id: str = "") -> "Workflow":
-        """Make a workflow: jobs that wait for others. `async with client.workflow() as flow:` stores the jobs that
-        the block adds to it. With an id, return a stored one, to read it or to wait for it.
+        """Make a workflow. The end of `async with client.workflow() as flow:` stores the jobs that the block
+        has added. With an id, return the stored one, without a check that it exists.
         """
         from sublet.client.workflow import Workflow
 
         return Workflow(self, workflow_id, _is_stored=bool(workflow_id))
 
     async def upstream(self, job_id: str) -> list[Outcome]:
-        """Return the outcome of each job that a job waited for, in the order of its edges: state, and result or
-        error. The error of a deleted one is NotFound. Raises NotFound if the job itself is not stored.
+        """Return the outcome of each job that a job waits or waited for, in the given order: state, and
+        result or error (of a deleted one: NotFound). Raises NotFound if the job is unknown.
         """
         from sublet.workflows import operations
 
@@ -200,35 +201,35 @@ class Client:
         return await self.store.follow(self.store.operations.get(job_id))
 
     async def list_jobs(self, **filters: Any) -> Page:
-        """Return a page of at most `limit` jobs (50), from `cursor` on. They match all filters: `state` (one
-        or several), `queue`, `task`, `tag`, `group`, `workflow`, `code` (of the last error), `worker`, `since` and
-        `until` (of the submit). A page may be empty and still have a cursor: continue with it.
+        """Return a page of at most `limit` (default: 50) jobs that match all filters, from `cursor` on:
+        `state` (one or several), `queue`, `task`, `tag`, `group`, `workflow`, `code` (of the last error),
+        `worker`, `since` and `until` (of the submit). An empty page with a cursor is not the last.
         """
         return await self.store.follow(self.store.operations.list_jobs(**filters))
 
     async def cancel(self, job_id: str, revision: int | None = None) -> str:
         """Cancel a job. Return `cancelled`; of a running one `requested`: its worker will end it. Raises
-        WrongState if it has ended, Changed if it is at another `revision`.
+        WrongState if it has ended, NotFound, Changed if it is not at this `revision`.
         """
         return await self.store.follow(self.store.operations.cancel(job_id, revision))
 
     async def retry(self, job_id: str, revision: int | None = None, *, anew: bool = False) -> str:
-        """Queue a dead or cancelled job again, with all its tries; it goes on after its kept steps, unless
-        `anew`. Return `queued`, or `scheduled` if it waits for other jobs again. Raises WrongState, KeyTaken;
-        Changed as `cancel` does.
+        """Queue a dead or cancelled job again, with all its tries; `anew` deletes its kept steps first.
+        Return `queued`, or `scheduled` if it waits for other jobs again. Raises WrongState, NotFound,
+        KeyTaken; Changed as `cancel` does.
         """
         return await self.store.follow(self.store.operations.retry(job_id, revision, anew=anew))
 
     async def signal(self, job_id: str, name: str, value: Any = None) -> str:
         """Send a signal, with a JSON value of at most 64 KiB, to an unfinished job: its `ctx.wait_for(name)`
-        returns the value, now or later. Return `kept`, also for a repetition. Raises WrongState if the job
-        has ended, has another value of `name`, or has waited in vain; NotFound, StepsFull, Invalid.
+        returns the value. Return `kept`, also for a repetition. Raises WrongState if the job has ended, has
+        another value of `name`, or its wait has timed out; NotFound, StepsFull, Invalid.
         """
         return await self.store.follow(self.store.operations.signal(job_id, name, value_of(value)))
 
     async def promote(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a scheduled job now. Return `queued`. Raises WrongState if it is not scheduled, or waits for
-        a signal; Changed as `cancel` does.
+        """Queue a scheduled job now, even if it waits for other jobs. Return `queued`. Raises WrongState if
+        it is not scheduled, or waits for a signal; NotFound; Changed as `cancel` does.
         """
         return await self.store.follow(self.store.operations.promote(job_id, revision))
 
@@ -267,8 +268,8 @@ class Client:
         counted_at: datetime | None = None,
     ) -> "OrderPage":
         """Carry out `order` for a page, at most 200, of the jobs that match `wanted`; with `dry_run` only
-        count them. `cursor`: the previous page's. Jobs submitted or ended after `counted_at` are left out.
-        Raises Changed if the pages find over a tenth more jobs than `expected`.
+        count them. `cursor`: the previous page's. Jobs submitted or ended after `counted_at` (None: the first
+        call) are left out. Raises Changed if the pages find over a tenth more jobs than `expected`.
         """
         return await self.store.order_page(
             order, wanted, expected=expected, dry_run=dry_run, cursor=cursor, counted_at=counted_at
@@ -289,11 +290,11 @@ class Client:
         return await self.store.follow(self.store.operations.resume(queue))
 
     async def configure(self, queue: str, **settings: float | str | None) -> str:
-        """Set settings of a queue, or remove them (None); return all as text. `jobs` and `bytes` limit its
+        """Set or remove (None) settings of a queue; return all as text. `jobs` and `bytes` limit its
         unfinished jobs, `concurrency` the running ones, `rate` (with `burst`) the starts in `per` seconds;
-        with `group_` in front, those of each group. `on_dead`, TASK or QUEUE/TASK, is submitted for each dead
-        job. Of the queue `*`: `completed`, `dead`, `cancelled` limit the finished jobs kept per partition,
-        `queues` the queues.
+        with `group_` in front, the last four limit each group. `on_dead`, TASK or QUEUE/TASK, is submitted
+        for each dead job. Of the queue `*`: how many `completed`, `dead`, `cancelled` jobs and `queues` a
+        partition keeps.
         """
         return await self.store.follow(self.store.operations.configure(queue, **settings))
 
@@ -322,13 +323,14 @@ class Client:
         return await self.store.follow(self.store.operations.workers())
 
     async def drain(self, worker: str) -> str:
-        """Ask a worker to finish its running jobs and end. Return `drain`. Raises NotFound, Invalid,
-        Changed if it restarts meanwhile."""
+        """Ask a worker to finish its running jobs and end. Return `drain`. Raises NotFound, Invalid, Changed
+        if it restarts meanwhile.
+        """
         return await self.store.follow(self.store.operations.drain(worker))
 
     @property
     def schedules(self) -> "Schedules":
-        """Methods that store, list, pause and remove the namespace's schedules."""
+        """Methods for the namespace's schedules."""
         from sublet.client.schedules import Schedules  # slow to load
 
         return Schedules(self.store)
@@ -336,8 +338,8 @@ class Client:
     async def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store an app's schedules, as `Schedules.sync` does. With `remove`, delete those that `source`,
-        their owner, stored and no longer declares.
+        """Store an app's schedules as those of `source`, and return the outcomes, as `Schedules.sync` does.
+        With `remove`, delete other schedules of `source`.
         """
         return await self.schedules.sync(app.schedules.all(), source, remove=remove)
 
@@ -352,7 +354,7 @@ class Client:
         return await self.store.follow(self.store.operations.history(span))
 
     async def aclose(self) -> None:
-        """Wait up to 8 s until the started invocations of workers are sent, then close all connections."""
+        """Wait up to 8 s for started invocations of workers, cancel the rest, close all connections."""
         if self._summoner:
             await self._summoner.aclose()
         await self.store.aclose()

@@ -1,4 +1,4 @@
-"""An app's settings and clients: a sync one, and one per event loop, closed when the loop ends."""
+"""An app's settings, its sync client, and a client per event loop, which closes when its loop ends."""
 
 import asyncio
 import contextlib
@@ -69,8 +69,8 @@ class LoopClients:
 
 
 class Connections:
-    """An app's settings, and the clients made from them at first use. `given`: the app's Redis URL and
-    namespace, or None; `large`: its options for large payloads.
+    """An app's settings, and the clients made from them at first use. `given`: its Redis URL and namespace
+    (or None); `large`: its options for large payloads.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Connections:
 
     @settings.setter
     def settings(self, settings: "Settings") -> None:
-        """The app's settings, given or read from the environment at first use. Raises Invalid."""
+        """Replace the app's settings. Clients made before keep the old ones."""
         self._settings = self._with_large(settings)
 
     def _with_large(self, settings: "Settings") -> "Settings":
@@ -104,7 +104,7 @@ class Connections:
 
     @property
     def large_payloads(self) -> LargePayloads | None:
-        """Where the app keeps large payloads; None if it was not given."""
+        """The backend given to the app; else None, even if the environment names one."""
         return self._large.get("large_payloads")
 
     def storage(self, settings: "Settings | None" = None) -> Storage | None:
@@ -117,8 +117,9 @@ class Connections:
 
     @contextlib.contextmanager
     def using(self, settings: "Settings") -> Iterator[None]:
-        """In the `with` block, use these settings and new clients. The block's end closes the new sync
-        client; await `App.aclose` in it for the async one. Raises Invalid if the app is in a sandbox.
+        """In the `with` block, use these settings and new clients. The block's end closes the new sync client
+        and restores the old ones; before that, await `App.aclose` for the async one. Raises Invalid if the
+        app is in a sandbox.
         """
         if self._settings is not None and self._settings.client_factory is not None:
             raise Invalid(
@@ -158,11 +159,11 @@ class Connections:
         return self._sync
 
     def workflow(self, workflow_id: str = "") -> "Workflow":
-        """Make a workflow, or find a stored one, as `Client.workflow` does: `async with app.workflow() as flow:`."""
+        """Make a workflow, or return a stored one, as `Client.workflow` of the running loop's client."""
         return self._clients.get().workflow(workflow_id)
 
     async def aclose(self) -> None:
-        """Close `sync` and the running loop's `client`; a later use connects again."""
+        """Close `sync` and the running loop's client; a later use connects again."""
         await self._clients.aclose()
         if self._sync:
             self._sync.close()

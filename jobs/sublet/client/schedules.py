@@ -27,7 +27,7 @@ class Schedules:
         """Store a schedule that submits `task` with the arguments `payload` (by name) at each occurrence.
         Return `created`, `changed` or `unchanged`.
 
-        If the recurrence has changed, its occurrences count from now. A paused schedule stays paused. Raises
+        If the recurrence has changed, occurrences count from now. A paused schedule stays paused. Raises
         Invalid; WrongState if the schedule exists and its new queue is in another partition.
         """
         wanted = new_schedule(name, recurrence, task, payload_of({} if payload is None else payload), options)
@@ -59,8 +59,8 @@ class Schedules:
         return await self._follow(operations.resume(self._operations, name))
 
     async def run(self, name: str, job_id: str | None = None) -> Submitted:
-        """Submit a schedule's job now, besides its occurrences. Repeated with the same `job_id`, it stores no
-        second job. Raises NotFound.
+        """Submit a schedule's job now, besides its occurrences, also if it is paused. Repeated with the same
+        `job_id`, this stores no second job. Raises NotFound.
         """
         return await self._follow(operations.run(self._operations, name, job_id))
 

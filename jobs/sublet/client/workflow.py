@@ -32,7 +32,7 @@ class Workflow:
 
     _client: "Client" = field(repr=False)
     id: str = ""
-    """Its id; empty until it has a job."""
+    """The workflow's id; empty until it has a job."""
     _nodes: dict[str, Node] = field(default_factory=dict, repr=False)
     _handles: list[Handle[Any]] = field(default_factory=list, repr=False)
     _is_stored: bool = field(default=False, repr=False)
@@ -47,11 +47,11 @@ class Workflow:
         give_up: Seconds | None = None,
     ) -> Handle[Any]:
         """Add a job, made by `Task.job(…)`, that runs when all jobs of `after` are completed. Return its
-        handle.
+        handle, for use after the block.
 
         If one of `after` is dead or cancelled, this job is cancelled; with `on_failure="run"` it runs when
-        all have ended, with "hold" it waits for a retry of that one. A wait of `give_up` (seconds) cancels
-        it. `into`: waiting jobs that shall wait for this one, too. Raises Invalid.
+        all have ended, with "hold" it waits for a retry of the failed one. If it waits for `give_up` seconds
+        (≥ 1), it is cancelled. `into`: waiting jobs that shall wait for this one, too. Raises Invalid.
         """
         if self._is_stored:
             raise Invalid(
@@ -78,7 +78,7 @@ class Workflow:
         return self._handles[-1]
 
     async def result(self, timeout: float = 30.0) -> WorkflowResult:
-        """Wait until each job has ended; return how many were completed, and how many were not. Raises
+        """Wait until each job has ended; return how many were completed, dead and cancelled. Raises
         TimeoutError after `timeout` seconds, and the jobs continue; NotFound.
         """
         if not self.id:
@@ -101,8 +101,8 @@ class Workflow:
         cursor: str | None = None,
         state: State | str | Iterable[State] | None = None,
     ) -> "StoredWorkflow":
-        """Return its state, how many of its jobs have ended, and a page of at most `limit` (≤ 200) of them, from
-        `cursor` on: those in `state` (one or several), else all. Raises NotFound.
+        """Return the workflow's state, how many of its jobs have ended, and up to `limit` (≤ 200) of its
+        jobs, from `cursor` on: those in `state` (one or several), else all. Raises NotFound.
         """
         from sublet.workflows import reading
 
@@ -111,15 +111,16 @@ class Workflow:
         return await store.follow(reading.get(store.operations, self.id, limit, cursor, state))
 
     async def cancel(self) -> dict[str, int]:
-        """Cancel its unfinished jobs. Return how many were `cancelled`, `cascaded` (cancelled with a job that they wait for),
-        `requested` (they run; their workers end them) and `unchanged` (they ended meanwhile); some end uncounted with another. Safe to repeat. Raises NotFound.
+        """Cancel the unfinished jobs. Return how many (not if 0) were `cancelled`, `requested` (they run;
+        their workers end them), `unchanged` (they ended meanwhile) and `cascaded` (another's cancel ended
+        them; some are not counted). Safe to repeat. Raises NotFound.
         """
         return await self._order("cancel")
 
     async def retry(self) -> dict[str, int]:
-        """Retry its dead and cancelled jobs. Those that the failure of another one had cancelled come back by the retry of
-        that one. Return how many were `queued`, `scheduled` (they wait), `cancelled` (they come back
-        with another one) and `unchanged` (they came back meanwhile). Raises NotFound, WrongState.
+        """Retry the dead and cancelled jobs; the retry of a failed job brings back those that its failure
+        cancelled. Return how many (not if 0) are `queued`, `scheduled` (they wait), `cancelled` (another's
+        retry will bring them back), `unchanged` (already back) and `refused`. Raises NotFound, WrongState.
         """
         return await self._order("retry")
 
@@ -137,7 +138,9 @@ class Workflow:
 
     def _check_stored(self) -> None:
         if not self._is_stored:
-            raise Invalid("the workflow is not stored: its block stores it at its end, unless that raises")
+            raise Invalid(
+                "the workflow is not stored: the end of its `async with` block stores it, unless the block raises: call this after the block, or make another workflow"
+            )
 
     async def __aenter__(self) -> "Workflow":
         return self
