@@ -147,4 +147,6 @@ def test_a_job_whose_state_is_broken_is_called_malformed(shell, server, state):
     for word in (job_id, "order-7"):
         refusal = shell.no(3, "get", word)
         assert refusal.startswith(f"a field of job {job_id} is malformed, so another program wrote to it (")
-        assert refusal.endswith(f"look at it with HGETALL {keys.job(base, job_id)}, and set or delete it")
+        assert refusal.endswith(
+            f"look at it with HGETALL {keys.job(base, job_id)}, and correct or delete that field"
+        )

@@ -30,7 +30,7 @@ class Handle(Generic[R]):
     _decode: Callable[[bytes], R] = field(repr=False)
     _ended: Standing | None = field(default=None, repr=False)
     replaced: bool = False
-    """Whether the submit stored no new job, but gave its arguments to a waiting job of the same key."""
+    """Whether the submit, instead, gave its arguments to a waiting job of the same key."""
     _is_stored: bool = field(default=True, repr=False)
 
     async def result(self, timeout: float = 30.0) -> R:
@@ -46,7 +46,7 @@ class Handle(Generic[R]):
 
     def stream(self, after: int = 0, timeout: float = 300.0) -> AsyncGenerator[Chunk, None]:
         """Yield the kept and new chunks of the job's task after the one with the id `after`, until the job
-        has ended. Raises NotFound, Unavailable; TimeoutError after `timeout` seconds, and the job continues.
+        has ended. Raises NotFound, Unavailable; TimeoutError after `timeout` seconds.
         """
         self._check_stored()
         return self._client.stream(self.id, after, timeout)
@@ -69,7 +69,9 @@ class Handle(Generic[R]):
         return await self._client.cancel(self.id)
 
     async def signal(self, name: str, value: Any = None) -> str:
-        """Send a signal to the job, for its `ctx.wait_for(name)`, as `Client.signal` does. Return `kept`."""
+        """Send a signal to the job, for its `ctx.wait_for(name)`. Return `kept`. Raises WrongState if it has
+        ended, or has another value; NotFound, StepsFull, Invalid.
+        """
         return await self._client.signal(self.id, name, value)
 
     async def reschedule(

@@ -1,4 +1,4 @@
-"""Blocking reads of the wake-up lists of several partitions, which may be on several servers."""
+"""Blocking reads of the wake-up lists of several partitions on several servers."""
 
 import asyncio
 import contextlib
@@ -110,7 +110,7 @@ class WakeupReader:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Send a BLPOP, which reads wake-ups, or an LPUSH, which gives one back."""
+        """Send a BLPOP, which reads wake-ups, or an LPUSH, which gives one back (without a callback)."""
         for command, on_reply in requests:
             if command[0] == "BLPOP":
                 self._read(command[1:-1], on_reply)

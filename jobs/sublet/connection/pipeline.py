@@ -1,6 +1,4 @@
-"""Connections to Redis that send many commands without waiting for replies; faster than redis-py's asyncio
-client.
-"""
+"""Connections to Redis that send many commands without waiting for replies."""
 
 import asyncio
 import os
@@ -120,7 +118,7 @@ class Pipeline(asyncio.Protocol):
             self._timer = loop.call_later(left, self._check_timeout)
 
     def fail(self, error: Exception) -> None:
-        """Close the connection, and give every pending command this error."""
+        """Close the connection, and give every pending or unsent command this error."""
         transport, self._transport = self._transport, None
         if transport:
             # late callbacks of the old transport must not reach a new connection

@@ -1,4 +1,4 @@
-"""Transports over several servers (a cluster, or sentinels): each call goes to its partition's server.
+"""Transports over several servers (a cluster, or sentinels).
 
 After no reply, or an error of a moved slot or replaced primary, the topology is read and the call sent again,
 for up to `Settings.patience` seconds.
@@ -101,7 +101,7 @@ class RoutingTransport(Transport):
         """Objects whose `moved` is called after each read of the topology."""
 
     async def run(self, call: Call[T]) -> T:
-        """Send a call. Raises Refused, or Unavailable if no server replied in time."""
+        """Send a call; return its parsed reply. Raises Refused, or Unavailable if no server replied in time."""
         patience, found, url = _RetryWindow(self.settings), self._map.found, ""
         tag = call.tag or self._map.home
         while True:
@@ -127,7 +127,7 @@ class RoutingTransport(Transport):
         return found, found.of(tag)
 
     def blocking_client(self, url: str) -> Any:
-        """Return the redis-py client for blocking reads of the server at this URL."""
+        """Return the redis-py client for blocking reads of the server at this URL; `aclose` closes it."""
         if url not in self._blocking_clients:
             self._blocking_clients[url] = connect(self._map.node(url), blocking=True)
         return self._blocking_clients[url]

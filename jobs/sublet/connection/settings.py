@@ -23,7 +23,7 @@ from sublet.protocol.keys import check_name
 BLOCK_SECONDS = 10
 
 TIMEOUT_MIN = 0.01
-"""Minimum of `Settings.timeout` in seconds: a wait of 0 ms would never end."""
+"""Minimum of `Settings.timeout` in seconds."""
 QUICK_TIMEOUT = 0.8
 QUICK_PATIENCE = 0.1
 """For how many seconds an HTTP server repeats a call without a reply."""
@@ -140,7 +140,7 @@ class Settings:
 
 
 def quick(settings: Settings) -> Settings:
-    """Return settings with which a call takes at most a second, unless SUBLET_TIMEOUT is set."""
+    """Return settings with which a call lasts at most a second (unchanged if SUBLET_TIMEOUT is set)."""
     if os.environ.get("SUBLET_TIMEOUT"):
         return settings
     return replace(settings, timeout=min(settings.timeout, QUICK_TIMEOUT), patience=QUICK_PATIENCE)
@@ -181,7 +181,9 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
 
 
 def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Redis":
-    """Make an asyncio redis-py client; `blocking`: for commands that wait on the server."""
+    """Make an asyncio redis-py client, which the caller closes; `blocking`: for commands that wait on the
+    server.
+    """
     if settings.client_factory:
         return settings.client_factory.client()
     pool = redis.asyncio.BlockingConnectionPool.from_url(
@@ -191,7 +193,7 @@ def connect(settings: Settings, *, blocking: bool = False) -> "redis.asyncio.Red
 
 
 def connect_sync(settings: Settings) -> "redis.Redis":
-    """Make a synchronous redis-py client."""
+    """Make a synchronous redis-py client, which the caller closes."""
     if settings.client_factory:
         return settings.client_factory.sync_client()
     options = _options(settings, False)

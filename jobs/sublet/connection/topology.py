@@ -83,7 +83,7 @@ class TopologyMap:
         self.found, self._known = found, found.urls
 
     def doubt(self, url: str, error: Exception) -> None:
-        """Record an error of a server, to ask it first if the error names another one, else last."""
+        """After an error of this server, ask it last for the topology; but first if the error is Moved."""
         known = self._known  # threads replace this list, never change it
         if url in known:
             others = [each for each in known if each != url]

@@ -269,7 +269,7 @@ def denied(error: Exception) -> bool:
 
 
 def unavailable(settings: Settings, error: Exception) -> Unavailable:
-    """Return Unavailable for a call without a reply, with a hint at the cause."""
+    """Return Unavailable, Unfit or Busy for a call without a reply, with a hint at the cause."""
     if isinstance(error, InvalidResponse):
         return Unfit(
             f"the server at {settings.shown_url} does not speak Redis's protocol: check SUBLET_REDIS_URL"

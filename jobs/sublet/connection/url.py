@@ -123,7 +123,7 @@ def _flaw(text: str) -> str:
         value for name, value in parse_qsl(parts.query, keep_blank_values=True) if name == "db"
     }
     strange = next((name for name in sorted(named) if not _DATABASE.fullmatch(name)), None)
-    if strange is not None:  # text with an @ may be part of a password
+    if strange is not None:
         return FORMS if "@" in strange else f"database {strange[:40]!r} is not a number; {FORMS}"
     return f"it names several databases: name one; {FORMS}" if len(named) > 1 else ""
 

@@ -11,8 +11,8 @@ from sublet.protocol.scripts import Call
 
 
 def record(base: str, verb: str, what: str, queue: str, outcome: str, order: str = "") -> Plan[None]:
-    """Write a command of several calls to the audit: before the first call, then with the same `order` its
-    outcome. Commands for which no `person` is set are not written.
+    """Write a command of several calls to the audit; again with the same `order`, replace its entry's
+    outcome. Without a `person`, nothing is written.
     """
     if person():
         yield verbs.audit(base, order or keys.new_claim_id(), person(), verb, what, queue, outcome)

@@ -27,7 +27,7 @@ _KEY = re.compile(rf"(?!{HASHED})[!-~]{{1,128}}")
 
 is_name: Callable[[str], re.Match[str] | None] = _NAME.fullmatch
 """Whether a text is a valid name of a queue, task, worker or namespace; a match or None. `.` and `..` are not
-valid: HTTP clients remove them from paths.
+valid.
 """
 
 
@@ -42,7 +42,7 @@ def entry_rule() -> str:
 
 
 def check_name(kind: str, name: object, most: int = NAME_MAX) -> str:
-    """Return a valid name. Raises Invalid; `kind` says in the message what it names."""
+    """Return `name` if it is valid, else raise Invalid; `kind` says in the message what it names."""
     if not isinstance(name, str) or len(name) > most or not is_name(name):
         raise Invalid(f"{kind} {str(name)[:80]!r}: {name_rule(most)}")
     return name
@@ -64,7 +64,9 @@ def is_id(text: str) -> bool:
 
 
 def is_key(text: str) -> bool:
-    """Whether a deduplication key is stored unchanged: it is if it has 1 to 128 visible ASCII characters."""
+    """Whether a deduplication key is stored unchanged: 1 to 128 visible ASCII characters that do not begin
+    with `sha256:`.
+    """
     return _KEY.fullmatch(text) is not None
 
 
@@ -76,7 +78,7 @@ def stored_key(text: str) -> str:
 
 
 def base(namespace: str, partition: int = 0) -> str:
-    """Return the base of a partition, the prefix of its keys: `{sublet:0}`."""
+    """Return the base of a partition: `{sublet:0}`."""
     return f"{{{namespace}:{partition}}}"
 
 
@@ -103,7 +105,7 @@ def queue(base: str, name: str) -> str:
 
 
 def grouped(base: str, queue: str) -> str:
-    """Sorted set of queued jobs with a group, as in `queue`."""
+    """Sorted set of queued jobs with a group, by priority, then order of arrival."""
     return f"{base}:grouped:{queue}"
 
 
@@ -113,12 +115,12 @@ def queued(base: str, queue: str) -> tuple[str, str]:
 
 
 def queued_by(base: str, queue: str, settings: bytes | None) -> tuple[str, ...]:
-    """As `queued`, only those that a queue with these settings can have: `flow=1` if a job ever had a group."""
+    """As `queued`, but without the second key if these settings lack `flow=1`: then no job has a group."""
     return queued(base, queue) if b" flow=1" in (settings or b"") else (f"{base}:queue:{queue}",)
 
 
 def waiting(base: str, queue: str, group: str) -> str:
-    """Sorted set of a group's queued jobs, as in `queue`."""
+    """Sorted set of a group's queued jobs, by priority, then order of arrival."""
     return f"{base}:waiting:{queue}|{group}"
 
 
@@ -128,7 +130,7 @@ def turns(base: str, queue: str) -> str:
 
 
 def full(base: str, queue: str) -> str:
-    """Sorted set of groups that their own limit holds back, as in `turns`."""
+    """Sorted set of groups that their own limit holds back, by priority, then fair order."""
     return f"{base}:full:{queue}"
 
 
@@ -153,7 +155,7 @@ def bucket(base: str, queue: str) -> str:
 
 
 def flow(base: str, queue: str) -> str:
-    """Hash of a queue's flow control: the last turn, its alarm, and where its checks go on."""
+    """Hash of a queue's flow control: its last turn, its alarm, and cursors of its checks."""
     return f"{base}:flow:{queue}"
 
 
@@ -170,7 +172,9 @@ def structure(base: str, state: str) -> str:
 
 
 def unsettled(base: str) -> str:
-    """Set of jobs and workflows (after `/`) whose edges are due: those that `scheduled` has after a `>`."""
+    """Set of jobs, and workflows (`/` in front), whose end some waiting jobs do not know yet. `scheduled` has
+    them, too, with `>` in front.
+    """
     return f"{base}:unsettled"
 
 
@@ -205,7 +209,9 @@ def upstream(base: str, job_id: str) -> str:
 
 
 def downstream(base: str, job_id: str) -> str:
-    """List of the jobs that wait for a job's end; with `/` before its id, for the last call of a workflow."""
+    """List of the jobs that wait for a job's end; or (`/` and a workflow's id) for the call that seals a
+    workflow.
+    """
     return f"{base}:downstream:{job_id}"
 
 
@@ -230,9 +236,7 @@ def lock(base: str, queue: str, key: str) -> str:
 
 
 def new_claim_id(life: str = "") -> str:
-    """Return a random claim id. `life`: the random name of the worker's run if the worker has an exclusive
-    identity.
-    """
+    """Return a random claim id. It begins with `life`, which a worker with an exclusive identity gives."""
     return f"{life}.{secrets.token_urlsafe(16)}" if life else secrets.token_urlsafe(16)
 
 
@@ -264,7 +268,7 @@ def worker(base: str, name: str) -> str:
 
 
 def catalogue(base: str) -> str:
-    """Sorted set of published tasks, by when each was last renewed (ms)."""
+    """Sorted set of published tasks, by last renewal (ms)."""
     return f"{base}:catalogue"
 
 
@@ -309,12 +313,12 @@ def summons(base: str, pool: str) -> str:
 
 
 def minutes(base: str) -> str:
-    """String with the numbers of jobs in each of the last 1,440 minutes, for the history."""
+    """String with the history's numbers of jobs in the last 1,440 minutes."""
     return f"{base}:minutes"
 
 
 def hours(base: str) -> str:
-    """String with the numbers of jobs in each of the last 720 hours, for the history."""
+    """String with the history's numbers of jobs in the last 720 hours."""
     return f"{base}:hours"
 
 
@@ -334,7 +338,7 @@ def stream(base: str, job_id: str) -> str:
 
 
 def ended(base: str) -> str:
-    """Name of the pub/sub channel on which the ids of jobs that are waited for are published when they end."""
+    """Pub/sub channel on which the ids of watched jobs are published when they end."""
     return f"{base}:ended"
 
 
@@ -342,12 +346,12 @@ SIZES = len(STRUCTURES) + 1
 
 
 def size_commands(base: str) -> list[tuple[str, str]]:
-    """Return the `SIZES` commands whose replies `sizes` takes."""
+    """Return the `SIZES` commands whose replies `sizes` parses."""
     return [*(("ZCARD", structure(base, name)) for name in STRUCTURES), ("SCARD", unsettled(base))]
 
 
 def sizes(replies: Sequence[int]) -> dict[str, int]:
-    """Return how many jobs each structure has: members of `scheduled` that are no jobs are left out."""
+    """Return how many jobs each structure has, without members of `scheduled` that are no jobs."""
     *counts, marks = map(int, replies)
     found = dict(zip(STRUCTURES, counts, strict=True))
     return found | {"scheduled": max(0, found["scheduled"] - marks)}

@@ -10,7 +10,7 @@ EXAMPLE = """use one JSON object, such as '{"to": "a@example.com"}'"""
 
 
 def payload_of(value: Any) -> bytes:
-    """Encode a job's arguments, a dict or the JSON text of an object, as JSON; bytes in it become base64.
+    """Encode a job's arguments, a dict or the JSON text of an object, as JSON; inner bytes become base64.
     Raises Invalid otherwise.
     """
     if isinstance(value, (bytes, str)):

@@ -1,4 +1,4 @@
-"""Read the queues of a partition in pages, as there may be a hundred thousand."""
+"""Read the queues of a partition in pages."""
 
 import math
 from collections.abc import Sequence
@@ -12,9 +12,7 @@ from sublet.protocol.scripts import Call
 PAGE = 1000
 """About how many names of queues a page has; all of them, if there are fewer."""
 FIRST, GROWTH = 8, 16
-"""How many queue lengths the first call reads, as these may suffice, and by which factor each further call
-reads more.
-"""
+"""How many queue lengths the first call reads, and by which factor each further call reads more."""
 _STEPS = 10
 
 

@@ -70,7 +70,7 @@ def get(base: str, job_id: str) -> Call[Job]:
         except MALFORMED as error:
             raise Unfit(
                 f"a field of job {job_id} is malformed, so another program wrote to it ({type(error).__name__}): "
-                f"look at it with HGETALL {keys.job(base, job_id)}, and set or delete it"
+                f"look at it with HGETALL {keys.job(base, job_id)}, and correct or delete that field"
             ) from None
 
     hash_, running, scheduled = (
@@ -266,7 +266,7 @@ def attempt_workers(base: str, attempts: Sequence[tuple[str, int]]) -> Call[dict
 
 
 def ids(base: str, structure: str, start: int, count: int, *, is_rising: bool = False) -> Call[list[str]]:
-    """Read up to `count` job ids of a structure from index `start` on; of finished jobs from the end, unless `is_rising`."""
+    """Read up to `count` job ids of a structure from index `start` on; finished jobs in reverse, unless `is_rising`."""
     order = () if is_rising or structure not in FINISHED else ("REV",)
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
     return Call((command,), lambda reply: [shown(i) for i in reply])
@@ -289,7 +289,7 @@ def last_ids(base: str, structures: Sequence[str], count: int) -> Call[list[list
 
 
 def describe(base: str, names: Sequence[str]) -> Call[list[Queue]]:
-    """Read the number of jobs, limits and settings of queues; 0 and none for an unknown one. `*`: the partition's."""
+    """Read the number of jobs, limits and settings of queues, also of unknown ones. `*`: the partition's."""
 
     def read(reply: Sequence[Any]) -> list[Queue]:
         settings, backlog, *lengths = reply
@@ -331,7 +331,7 @@ def _settings(stored: bytes | None) -> dict[str, Any]:
 
 
 def stats(base: str, queues: Mapping[str, bytes | None]) -> Call[Stats]:
-    """Read the number of a partition's jobs by state, queued ones of `queues` (name → settings), and its totals."""
+    """Read a partition's totals, and its number of jobs by state (queued: those of `queues`, name → settings)."""
 
     def read(reply: Sequence[Any]) -> Stats:
         fields, *sizes = reply
@@ -365,7 +365,7 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
 
 
 def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
-    """Count expired leases, due jobs and due occurrences, and read the earliest moment; None without one."""
+    """Count leases, jobs and occurrences due by `until_ms`, and read the earliest moment; None without one."""
 
     def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
         count = sum(map(int, reply[::2]))

@@ -106,7 +106,7 @@ class Call(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The script of one verb. Its header gives the arguments (`fixed`: those that are not repeated) and the
+    """The script of one verb. Its header names the arguments (`fixed`: those that are not repeated) and the
     refusal codes.
     """
 
@@ -168,7 +168,7 @@ def refusal(message: str) -> JobsError | None:
     if code == "WRONGTYPE":
         return Unfit(
             "a key of this namespace has a wrong type, so another program wrote it (WRONGTYPE); nothing was changed: "
-            "sublet doctor names the key"
+            "sublet doctor names the key: rename or delete it"
         )
     if code == "WRONG_LAYOUT" and "layout dropped" in words:
         return REFUSALS[code](

@@ -16,7 +16,7 @@ the index.
 def newest(
     base: str, tag: str, after_ms: int, latest_ms: int, start: int, count: int
 ) -> Call[list[tuple[str, int]]]:
-    """Read jobs that have a tag, newest first: `count` of them from the offset `start` on, submitted after
+    """Read jobs that have a tag, newest first: up to `count` from the offset `start` on, submitted after
     `after_ms` and up to `latest_ms`. Returns id and ms of submission.
     """
     command = (

@@ -1,6 +1,7 @@
 """One function per verb: each returns the call, with the reader of its reply.
 
-"Returns" names the reply. `revision`: that which the caller saw; another raises Changed. `by`: for the audit.
+"Returns" names the reply. `revision`: the one that the caller read; another raises Changed. `by`: for the
+audit, if not empty.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +39,7 @@ PATTERNS_MAX = 16
 """Most patterns among one worker's queues."""
 PUBLISH_MAX = 100
 SETTLE_MAX = 100
-"""Most leases in one release, note, reap or reconcile."""
+"""Most leases in one release, suspend, note, spend, reap, reconcile."""
 COMPLETE_MAX = 64
 FAIL_MAX = 50
 
@@ -47,7 +48,7 @@ _only: Callable[[list[bytes]], bytes] = itemgetter(0)
 
 
 def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BATCH) -> Iterator[list[Item]]:
-    """Split items, in order, into lists of up to `most` items and 512 KiB. A larger item gets its own list."""
+    """Split items, in order, into lists of up to `most` items and 512 KiB. A larger item is alone."""
     batch: list[Item] = []
     size = 0
     for item in items:
@@ -62,7 +63,7 @@ def batches(items: Sequence[Item], weigh: Callable[[Item], int], most: int = BAT
 
 
 def weight(item: Beat | Ending | Note) -> int:
-    """Return an item's approximate bytes; 0 for a heartbeat or release."""
+    """Return an item's approximate bytes; 0 for a heartbeat, release or suspension."""
     if isinstance(item, Completion):
         return len(item.result)
     if isinstance(item, Note):
@@ -86,13 +87,13 @@ def submit(base: str, jobs: Sequence[Submission]) -> Call[list[Submitted | str]]
     def read(reply: list[bytes]) -> list[Submitted | str]:
         return [submitted(job, word) for job, word in zip(jobs, reply, strict=True)]
 
-    own = script("submit")  # it takes groups only, and is called too often for `Script.call`
+    own = script("submit")  # called too often for `Script.call`
     fields = [field for job in jobs for field in job[:5]]
     return Call((("EVALSHA", own.sha, 1, base, *fields),), read, own.text)
 
 
 def submit_one(base: str, job: Submission) -> Call[bytes]:
-    """Store one job. The reply is a word, which `submitted` parses."""
+    """Store one job. Returns what `submitted` parses."""
     own = script("submit")
     return Call((("EVALSHA", own.sha, 1, base, *job[:5]),), _only, own.text)
 
@@ -118,8 +119,8 @@ def submitted(job: Submission, word: bytes) -> Submitted | str:
 def claim(
     base: str, *, claim_id: str, worker: str, lease: float, n: int, queues: Sequence[str]
 ) -> Call[Claimed]:
-    """Do some maintenance; lease up to `n` (≤ 100) jobs of up to 32 queues, asked in this order, for `lease` seconds.
-    For 10 s, a repeat with the same id returns its leases that are still held.
+    """Do some maintenance; lease up to `n` (≤ 100) jobs of up to 32 queues, asked in this order, for `lease`
+    seconds. For 10 s, a repeat with this `claim_id` returns the first call's leases that are still held.
     """
     return script("claim").call(
         base, _claimed, queues, claim_id=claim_id, worker=worker, lease=ms(lease), n=n
@@ -206,9 +207,7 @@ def complete(base: str, endings: Sequence[Completion]) -> Call[list[str]]:
 
 
 def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
-    """Record up to 50 failures. Returns per lease `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST,
-    NOT_FOUND.
-    """
+    """Record up to 50 failures. Returns per lease `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST, NOT_FOUND."""
     rest = [
         field
         for e in endings
@@ -225,8 +224,8 @@ def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
 
 
 def release(base: str, endings: Sequence[Release]) -> Call[list[str]]:
-    """Give up to 100 jobs back without using a try. Returns per lease `queued`, `scheduled <ms>`, `dead`,
-    `cancelled`, LEASE_LOST or NOT_FOUND.
+    """Give up to 100 jobs back, usually without using a try. Returns per lease `queued`, `scheduled <ms>`,
+    `dead`, `cancelled`, LEASE_LOST or NOT_FOUND.
     """
     rest = [
         f for e in endings for f in (e.lease.id, e.lease.token, ms(e.delay), e.code, _cut(e.reason, 1024))
@@ -260,8 +259,8 @@ def drain(base: str, worker: str, life: str, by: str = "") -> Call[str]:
 
 
 def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
-    """End up to 100 leases, (job, attempt) each, of a worker that is gone, as if they had expired. Without
-    leases, delete its registration. With another life registered, do nothing.
+    """End up to 100 leases, (job, attempt) each, of a worker that is gone, as if they had expired; returns per
+    lease `queued`, `dead`, …. Without leases, delete its registration. With another life registered, do nothing.
     """
     return script("reconcile").call(
         base, _words, [f for lease in leases for f in lease], worker=worker, life=life
@@ -269,14 +268,14 @@ def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int
 
 
 def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Call[list[str]]:
-    """Write up to 100 tasks to the catalogue; unless `starting`, renew them. Returns `written`, `kept`, `full`."""
+    """Write (unless `starting`, renew) up to 100 tasks in the catalogue. Returns per task `written`, `kept`, `full`."""
     rest = [field for task in tasks for field in task]
     return script("publish").call(base, _words, rest, starting="yes" if starting else "no")
 
 
 def sample(base: str, queued: int | str = "", due: int | str = "") -> Call[tuple[str, float]]:
     """Once a minute, record numbers for the history: `queued` jobs, and when the first became `due` (ms).
-    Returns `sampled`, `kept` (this minute has one) or `count` (the number is needed); and the seconds until
+    Returns `sampled`, `kept` (this minute has one) or `count` (call again with these); and the seconds until
     the next minute.
     """
 
@@ -294,7 +293,9 @@ def cancel(base: str, job_id: str, revision: int, by: str = "", how: str = "", o
 
 
 def retry(base: str, job_id: str, revision: int, by: str = "", how: str = "", order: str = "") -> Call[str]:
-    """Queue a dead or cancelled job with all its tries. Returns `queued`, or `scheduled` or `cancelled` if it waits."""
+    """Queue a dead or cancelled job with all its tries. Returns `queued`, `scheduled` if it waits for other jobs,
+    or `cancelled` until one of these is retried.
+    """
     return script("retry").call(base, bytes.decode, id=job_id, revision=revision, by=by, how=how, order=order)
 
 
@@ -309,7 +310,7 @@ def reschedule(base: str, job_id: str, revision: int, rules: str, by: str = "") 
 
 
 def erase(base: str, job_id: str, revision: int, by: str = "") -> Call[str]:
-    """Delete a finished job. Returns `erased`; a second call raises NotFound."""
+    """Delete a finished job, not its large payloads. Returns `erased`."""
     return script("erase").call(base, bytes.decode, id=job_id, revision=revision, by=by)
 
 
@@ -325,7 +326,7 @@ def resume(base: str, queue: str, revision: int, by: str = "") -> Call[str]:
 
 def configure(base: str, queue: str, revision: int, settings: str, by: str = "") -> Call[str]:
     """Replace all settings of a queue (`jobs=N concurrency=N` …), or of `*`, the partition (`completed=N
-    dead=N cancelled=N queues=N`); remove those not given. Returns them as stored.
+    dead=N cancelled=N queues=N`). Returns them as stored.
     """
     return script("configure").call(
         base, bytes.decode, queue=queue, revision=revision, settings=settings, by=by
@@ -333,7 +334,7 @@ def configure(base: str, queue: str, revision: int, settings: str, by: str = "")
 
 
 def audit(base: str, order: str, by: str, verb: str, what: str, queue: str, outcome: str) -> Call[str]:
-    """Write a command of several calls to the audit; a later outcome replaces it. Returns `recorded`."""
+    """Write a command of several calls to the audit; the same `order` replaces its entry. Returns `recorded`."""
     return script("audit").call(
         base, bytes.decode, order=order, by=by, verb=verb, what=what, queue=queue, outcome=outcome
     )
@@ -365,10 +366,9 @@ def repair(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Call[list[st
 
 def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, int, int]]) -> Call[list[str]]:
     """Compare the stored backlogs of up to 100 queues with these counts (queue, jobs, bytes, running). `how`:
-    `look`; `mend` corrects them; `finish`: as `mend`, for the last queues.
-
-    `stamp` is the id of the last event before the count. Returns per queue `sound`, or `recounted` and the
-    old numbers. Raises Changed if a job has moved since.
+    `look`; `mend` corrects them; `finish`: as `mend`, for the last queues. `stamp`: the last event's id
+    before the count. Returns per queue `sound`, or `recounted` and the old numbers. Raises Changed if a job
+    has moved since.
     """
     return script("recount").call(
         base, _words, [field for each in queues for field in each], how=how, stamp=stamp
@@ -377,16 +377,15 @@ def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, in
 
 def drop(base: str, submitted: int, names: Sequence[str | bytes] = ()) -> Call[str]:
     """Make every verb refuse in this partition; returns `dropped`. With `names`, delete up to 1,000 keys
-    instead; returns `deleted <n>`.
-
-    Raises Changed if the partition was created again, and had fewer than `submitted` jobs.
+    instead; returns `deleted <n>`. Raises Changed if the partition was created again (its total of submits is
+    below `submitted`).
     """
     return script("drop").call(base, bytes.decode, names, submitted=submitted)
 
 
 def watch(base: str, job_ids: Sequence[str]) -> Call[list[Standing]]:
-    """Have the ids of up to 200 jobs published on the channel `keys.ended(base)` when they end. Returns their states
-    and results.
+    """Have the ids of up to 200 jobs published on the channel `keys.ended(base)` when they end. Returns their
+    standings; a workflow's result has its numbers of completed, dead and cancelled jobs.
     """
 
     def read(reply: list[bytes]) -> list[Standing]:
