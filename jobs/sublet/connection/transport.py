@@ -204,7 +204,7 @@ class SyncTransport:
         )
 
     def run(self, call: Call[T]) -> T:
-        """As `Transport.run`, without an event loop."""
+        """Send a call and return its parsed reply, as `Transport.run`."""
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
@@ -269,7 +269,7 @@ def denied(error: Exception) -> bool:
 
 
 def unavailable(settings: Settings, error: Exception) -> Unavailable:
-    """Return Unavailable, Unfit or Busy for a call without a reply, with a hint at the cause."""
+    """Return the error for a call without a reply: Unavailable, Unfit or Busy."""
     if isinstance(error, InvalidResponse):
         return Unfit(
             f"the server at {settings.shown_url} does not speak Redis's protocol: check SUBLET_REDIS_URL"
