@@ -96,7 +96,9 @@ class Client:
                     yield chunk
                 if page.is_over:
                     return
-        raise TimeoutError(f"job {job_id} has not ended after {timeout:g} s; it was not cancelled")
+        raise TimeoutError(
+            f"job {job_id} has not ended after {timeout:g} s; it was not cancelled: stream it again, with `after` set to the last chunk's id"
+        )
 
     async def _whole(self, job_id: str, standing: Standing) -> Standing:
         if not is_reference(standing.result):
@@ -197,7 +199,7 @@ class Client:
         return await self.results(await self.store.follow(operations.upstream(self.store.operations, job_id)))
 
     async def get(self, job_id: str) -> Job:
-        """Return a job with its state, result and attempts. Raises NotFound."""
+        """Return a job with its state, result (a large one: a reference) and attempts. Raises NotFound."""
         return await self.store.follow(self.store.operations.get(job_id))
 
     async def list_jobs(self, **filters: Any) -> Page:
@@ -253,7 +255,7 @@ class Client:
 
     async def erase(self, job_id: str, revision: int | None = None) -> str:
         """Delete a finished job and its large payloads. Return `erased`. Raises WrongState if the job is
-        unfinished: cancel it first; NotFound; Changed as `cancel` does.
+        unfinished; NotFound; Changed as `cancel` does.
         """
         return await self.store.erase(job_id, revision)
 
@@ -315,7 +317,7 @@ class Client:
         return await self.store.follow(self.store.operations.queue(name))
 
     async def queues(self) -> list[Queue]:
-        """Return all queues that Redis knows, even empty ones, sorted by name."""
+        """Return all known queues, even empty ones, sorted by name."""
         return await self.store.follow(self.store.operations.queues())
 
     async def workers(self) -> list[WorkerInfo]:
@@ -344,7 +346,7 @@ class Client:
         return await self.schedules.sync(app.schedules.all(), source, remove=remove)
 
     async def stats(self) -> list[Stats]:
-        """Return each partition's number of jobs by state, and its totals since its creation."""
+        """Return each partition's number of jobs by state, and totals since its creation."""
         return await self.store.follow(self.store.operations.stats())
 
     async def history(self, span: "Span" = "hour") -> "History":

@@ -109,7 +109,7 @@ class Connections:
 
     def storage(self, settings: "Settings | None" = None) -> Storage | None:
         """Return the storage for large payloads in the namespace of these settings, or of the app's; None
-        without one. Raises Invalid.
+        without a backend. Raises Invalid.
         """
         if not (settings or self._settings or self._large or os.environ.get("SUBLET_LARGE_PAYLOADS")):
             return None
