@@ -36,8 +36,8 @@ DEFAULT = Options()
 
 
 class Client:
-    """A namespace's client, for one event loop. It connects at its first call; `aclose`, or the end of `async
-    with`, closes it.
+    """A namespace's client, for one event loop. It connects at its first call; the end of
+    `async with`, or `aclose`, closes it.
     """
 
     def __init__(
