@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -253,7 +254,8 @@ async def test_what_cannot_be_added_is_refused(client, work):
 async def test_before_the_end_of_the_block_nothing_is_stored_and_the_errors_say_so(client, work, desk):
     async with client.workflow() as flow:
         handle = flow.add(work.job(1))
-        for call in (handle.result, handle.get):
+        later = partial(handle.reschedule, priority=1)
+        for call in (handle.result, handle.get, handle.cancel, partial(handle.signal, "go"), later):
             with pytest.raises(Invalid, match=f"job {handle.id} is not stored: the end of its workflow's"):
                 await call()
         for call in (flow.result, flow.get, flow.cancel):

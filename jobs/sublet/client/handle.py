@@ -66,12 +66,14 @@ class Handle(Generic[R]):
         """Cancel the job. Return `cancelled`; if it is running, `requested`: its worker will end it. Raises
         WrongState if it has ended, NotFound.
         """
+        self._check_stored()
         return await self._client.cancel(self.id)
 
     async def signal(self, name: str, value: Any = None) -> str:
         """Send a signal to the job, for its `ctx.wait_for(name)`. Return `kept`. Raises WrongState if it has
         ended, or has another value; NotFound, StepsFull, Invalid.
         """
+        self._check_stored()
         return await self._client.signal(self.id, name, value)
 
     async def reschedule(
@@ -81,4 +83,5 @@ class Handle(Generic[R]):
         Return `scheduled` or `queued`. Raises WrongState if it runs or has ended, or if it waits for other
         jobs and is to get a time; Invalid; NotFound.
         """
+        self._check_stored()
         return await self._client.reschedule(self.id, run_at=run_at, delay=delay, priority=priority)
