@@ -1,1 +1,1 @@
-"""The sources of jobs: Redis (`store`) and the HTTP API (`http`), behind one interface (`source`)."""
+"""Access to jobs: in Redis (`store`) or over the HTTP API (`http`); workers use either."""

@@ -120,7 +120,7 @@ class Claims:
             claimed = await self._claim(request, wait)
             if claimed.leases or request.spent or request.n <= 0 or wait > 0:
                 return claimed
-            # Without a wait, no job is certain only after a search
+            # Only a search shows that there is none
             await self._discovery.since(request.selection, began)
             return await self._claim_and_fire(request)
 
@@ -162,7 +162,7 @@ class Claims:
             return Claimed([], wakeups.next_in)
 
     def _note_if_dry(self, request: ClaimRequest, claimed: Claimed) -> None:
-        # A claim that gets fewer jobs than it asks for leaves no wake-up: the next may wait at once.
+        # It leaves no wake-up, so the next may wait at once.
         if len(claimed.leases) < min(request.n, verbs.CLAIM_MAX) and not request.selection:
             until = time.monotonic() + claimed.next_in
             self._dry = request.worker, frozenset(request.queues), until
@@ -233,7 +233,7 @@ class Claims:
             for queue in request.queues:
                 by_base.setdefault(self._operations.base_of_queue(queue), []).append(queue)
         if request.claim_id and len(by_base) > 1:
-            # A repeated claim must not take jobs where the first found none: ask first.
+            # A repeat must not take jobs where the first found none
             repeat = replace(request, n=0)
             claimed = await self._claim_each(by_base, repeat)
             request.spent = repeat.spent
@@ -257,7 +257,7 @@ class Claims:
                     claimed = await self._claim_in(base, own, request, leases)
                     leases += claimed.leases
             except JobsError:
-                if leases:  # keep the other partitions' jobs; the next claim raises the error
+                if leases:  # the next claim raises the error
                     return Claimed(leases, 0.0, come)
                 raise
             next_in, come = min(next_in, claimed.next_in), come or claimed.come
@@ -297,7 +297,7 @@ class Claims:
         arguments: dict[str, Any] = dict(worker=request.worker, lease=request.lease, queues=queues)
         arguments["claim_id"] = request.claim_id or keys.new_claim_id(request.life)
         call = request.observe(verbs.claim(base, n=left, **arguments))
-        await self._prepare()  # outside of the try: a caller cancelled here has taken nothing
+        await self._prepare()  # cancelled here, the caller has taken nothing
         try:
             try:
                 claimed: Claimed = await self._run(call)
@@ -331,14 +331,14 @@ class Claims:
                 if await self._run(sent.withdrawal):
                     return
                 break
-            except Unavailable:  # its connection broke, and it may run yet
+            except Unavailable:  # it may run yet
                 if self._closing or time.monotonic() > until:
                     break
             await asyncio.sleep(REST)
         await self._release_claim(sent.repeat, ())
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release claimed jobs that no worker will run; store `reason` with the attempts."""
+        """Release claimed jobs that no worker will run, even if the caller is cancelled. Store `reason` with the attempts."""
         await asyncio.shield(self._in_background(self._release(leases, reason)))
 
     async def _release(self, leases: Sequence[Lease], reason: str) -> None:

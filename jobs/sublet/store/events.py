@@ -43,7 +43,9 @@ _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
 class JobEvent(NamedTuple):
-    """One change of state, of up to ten jobs. `id` is the cursor to read on from."""
+    """One change of state, of up to ten jobs. `id`: the cursor to read on from; `code`: the cause (`running`: the
+    worker).
+    """
 
     id: str
     at_ms: int
@@ -112,13 +114,13 @@ class EventStream:
         self._reads: dict[tuple[Cursor, int, int], asyncio.Future[EventPage]] = {}
         self._kept: dict[tuple[Cursor, int], EventPage] = {}
         self.turn = asyncio.Semaphore(TURNS)
-        """Semaphore to acquire for rendering a page."""
+        """Acquire it to render a page."""
         self.subscribers: WeakSet[Any] = WeakSet()
         self.closed = False
 
     @property
     def is_failing(self) -> bool:
-        """Whether the last blocking reads of a partition's stream have failed."""
+        """Whether two or more reads of a partition's stream in a row have failed."""
         return bool(self._failing)
 
     def cursor(self, text: str) -> Cursor:
@@ -152,7 +154,7 @@ class EventStream:
 
     def _done(self, asked: tuple[Cursor, int, int], reading: "asyncio.Future[EventPage]") -> None:
         del self._reads[asked]
-        # mark the error as retrieved: every subscriber may have left
+        # mark the error as retrieved
         if reading.cancelled() or reading.exception():
             return
         page, (after, count, _) = reading.result(), asked
@@ -190,8 +192,8 @@ class EventStream:
         self, version: int, seconds: float, spacing: float = SPACING, *, failing: bool | None = None
     ) -> bool:
         """Wait up to `seconds` for events newer than `version`, that of the last page. True: read again, or the
-        stream is closed. `spacing`: one blocking read in so many seconds suffices. `failing`: wait only while
-        `is_failing` has this value.
+        stream is closed; else False. `spacing`: one blocking read in so many seconds suffices. `failing`: wait
+        only while `is_failing` has this value.
         """
         if self.version != version or self.closed:
             return True

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 PAUSES = (0.05, 0.2)
 PATIENCE = 8.0
-"""So many seconds after the first try and its `wait`, a request is not sent again."""
+"""A request over so many seconds old, its `wait` not counted, is not sent again."""
 WAIT_MAX = 20.0
 ANSWER_MAX = 64 * 1024 * 1024
 CONNECTIONS = 32
@@ -49,8 +49,8 @@ class HttpSource:
     """Reaches jobs through the HTTP API at a URL. For one event loop.
 
     `token`: the token, or the `Path` of a file with it, which is read again when the API refuses the token.
-    `timeout`: seconds for each try, besides its `wait`. Raises Invalid for an invalid URL or token. Methods raise
-    Unavailable without an answer in time, Denied if the token is refused.
+    `timeout`: seconds for each try, besides its `wait`. Raises Invalid for an invalid URL or token. Methods
+    raise Unavailable without an answer in time, Denied if the token is refused.
     """
 
     def __init__(self, url: str, token: str | Path | None = None, timeout: float = 2.0) -> None:
@@ -65,11 +65,15 @@ class HttpSource:
 
     @classmethod
     def read(cls, url: str | None = None, timeout: float = 2.0) -> "HttpSource":
-        """Make a source for `url` or SUBLET_SOURCE, with the token in SUBLET_TOKEN, else in the file SUBLET_TOKEN_FILE."""
+        """Make a source for `url` or SUBLET_SOURCE, with the token in SUBLET_TOKEN, else in the file
+        SUBLET_TOKEN_FILE.
+        """
         return cls(*address(url), timeout)
 
     async def submit(self, jobs: Sequence[model.Submission]) -> list[model.Submitted]:
-        """Store jobs; return the answers in order. Raises Invalid, Refused or Unavailable; then some may be stored."""
+        """Store jobs; return the answers in order. Raises Invalid, Refused or Unavailable; then some may be
+        stored.
+        """
         answers: list[model.Submitted] = []
         for batch in verbs.batches(jobs, lambda job: len(job.payload), http_codec.BATCH):
             for line in await self._lines("/jobs/batch", batch, http_codec.new_job, http_codec.submitted):
@@ -89,7 +93,7 @@ class HttpSource:
         strict: bool = False,
         life: str = "",
     ) -> model.Claimed:
-        """Lease up to `n` jobs (≤ 100) of up to 1,000 queues, as `JobSource.claim`."""
+        """Lease up to `n` jobs, at most 100, as `JobSource.claim`."""
         request = {"worker": worker, "queues": list(queues), "n": min(n, verbs.CLAIM_MAX), "lease": lease}
         if strict:
             request["strict"] = True
@@ -102,13 +106,13 @@ class HttpSource:
             left = until - time.monotonic()
             if claimed.leases or claimed.dead or left <= 0:
                 return claimed
-            await asyncio.sleep(min(left, PAUSES[0]))  # a server that shuts down answers early
+            await asyncio.sleep(min(left, PAUSES[0]))
 
     async def _claim_once(self, request: dict[str, Any], wait: float) -> model.Claimed:
         try:
             return await self._ask("POST", "/jobs/claim", http_codec.claimed, request, wait=wait)
         except (asyncio.CancelledError, Unavailable) as error:
-            if not isinstance(error, Denied):  # a denied claim takes nothing
+            if not isinstance(error, Denied):
                 giving_back = asyncio.ensure_future(self._give_back(request | {"n": 0}))
                 self._unclaimed.add(giving_back)
                 giving_back.add_done_callback(self._unclaimed.discard)
@@ -139,7 +143,7 @@ class HttpSource:
         return await _side_by_side(beats, send)
 
     async def settle(self, endings: Sequence[model.Ending]) -> list[str]:
-        """As `JobSource.settle`."""
+        """Report outcomes, as `JobSource.settle`. An invalid result makes the job dead."""
 
         async def send(some: Sequence[model.Ending]) -> list[str]:
             return await _side_by_side(some, self._settle)
@@ -167,26 +171,26 @@ class HttpSource:
             )
 
     async def note(self, notes: Sequence[model.Note]) -> list[str]:
-        """Store checkpoints, logs and costs; log and omit a refused checkpoint."""
+        """Store checkpoints, logs and costs; log a refused checkpoint."""
         return await _side_by_side(notes, self._note)
 
     async def step(self, lease: model.Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-        """Keep steps; return those that were kept before."""
+        """Keep steps; return those kept before, as `JobSource.step`."""
         path = f"/jobs/{lease.id}/step"
         return await self._ask("POST", path, http_codec.kept_steps, http_codec.steps(lease, steps))
 
     async def emit(self, lease: model.Lease, emission: Emission) -> None:
-        """As `JobSource.emit`."""
+        """Append chunks, as `JobSource.emit`."""
         body = http_codec.emission(lease, emission)
         await self._ask("POST", f"/jobs/{lease.id}/emit", lambda answer: None, body)
 
     async def call(self, lease: model.Lease, called: CalledJob) -> Kept:
-        """As `JobSource.call`. The server makes the job's options of its fields."""
+        """Call a job, as `JobSource.call`."""
         body = http_codec.called_job(lease, called)
         return await self._ask("POST", f"/jobs/{lease.id}/call", http_codec.kept_call, body)
 
     async def upstream(self, lease: model.Lease, start: int) -> UpstreamPage:
-        """As `JobSource.upstream`."""
+        """Return outcomes of upstream jobs, as `JobSource.upstream`."""
         body = {"token": lease.token, "start": start}
         return await self._ask("POST", f"/jobs/{lease.id}/upstream", http_codec.upstream, body)
 
@@ -202,7 +206,7 @@ class HttpSource:
             return await self._note([notes[0]._replace(checkpoint=b"")])
 
     async def enlist(self, card: model.Card) -> bool:
-        """Register a worker; return whether it should drain."""
+        """Register a worker, or renew it; return whether it should drain."""
         return await self._ask(
             "PUT",
             f"/workers/{http_codec.part(card.worker)}",
@@ -211,7 +215,7 @@ class HttpSource:
         )
 
     async def publish(self, tasks: Sequence[model.Description], starting: bool) -> None:
-        """Write or renew a worker's tasks in the catalogue."""
+        """Write a worker's tasks to the catalogue; unless `starting`, renew them."""
         for batch in verbs.batches(tasks, lambda task: len(task.text), verbs.PUBLISH_MAX):
             body = {"starting": starting, "tasks": [http_codec.task(each) for each in batch]}
             await self._ask("PUT", "/tasks", lambda answer: None, body)
@@ -225,7 +229,9 @@ class HttpSource:
         )
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of this token's workers (name → life) that are gone; return how many."""
+        """End the leases of this token's gone workers (name → life); return how many. Delete their
+        registrations.
+        """
         ended = 0
         for name, life in gone.items():
             path = f"/workers/{http_codec.part(name)}/reconcile"
@@ -233,17 +239,17 @@ class HttpSource:
         return ended
 
     async def retire(self, card: model.Card) -> bool:
-        """Return whether an idle worker may leave its pool."""
+        """Return whether an idle worker may leave its pool, as `JobSource.retire`."""
         path, body = f"/workers/{http_codec.part(card.worker)}/retire", {"life": card.life, "pool": card.pool}
         return await self._ask("POST", path, lambda answer: bool(answer.json()["leave"]), body)
 
     async def leave(self, card: model.Card) -> None:
-        """Delete a worker's registration."""
+        """Delete a worker's registration, as `JobSource.leave`."""
         path = f"/workers/{http_codec.part(card.worker)}?life={http_codec.part(card.life)}"
         await self._ask("DELETE", path, lambda answer: None)
 
     async def watch(self, job_id: str, wait: float) -> model.Standing:
-        """Wait up to `wait` seconds for a job's end; return its standing, ended or not."""
+        """Wait up to `wait` seconds for a job's end; return its standing, as `JobSource.watch`."""
         path, until = f"/jobs/{http_codec.part(job_id)}", time.monotonic() + wait
         while True:
             piece = min(max(until - time.monotonic(), 0.0), WAIT_MAX)
@@ -259,7 +265,7 @@ class HttpSource:
             await asyncio.sleep(min(left, PAUSES[0]))
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Release jobs of cancelled claims; close all connections."""
         if self._unclaimed:
             await asyncio.wait(self._unclaimed)
         if self._session:

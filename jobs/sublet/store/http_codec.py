@@ -1,6 +1,6 @@
 """Encode requests to the HTTP API and decode its answers, without I/O.
 
-Moments are RFC 3339, durations seconds; payloads and results are JSON values.
+In its JSON, moments are RFC 3339, durations seconds, payloads and results JSON values.
 """
 
 import json
@@ -66,7 +66,7 @@ DEFAULTS: dict[str, Any] = {
     "cost": 1,
     "keep_payload": False,
 }
-"""What is sent for options that a job does not set. Otherwise the server would use its task's options."""
+"""Sent for options that a job does not set: without them, the server would use its own task's options."""
 ANSWERS = {404: "NOT_FOUND", 409: "LEASE_LOST"}
 """HTTP status of one item of an answer → its code."""
 
@@ -82,7 +82,7 @@ class Answer(NamedTuple):
         """Parse the body. Raises ValueError if it is not JSON."""
         try:
             return from_json(self.body)
-        except ValueError:  # only Python accepts unpaired surrogates, which a payload may contain
+        except ValueError:  # Python accepts unpaired surrogates
             return json.loads(self.body)
 
 
@@ -217,7 +217,9 @@ def beat(beat: Beat) -> dict[str, Any]:
 
 
 def ending(ending: Ending) -> dict[str, Any]:
-    """Encode an attempt's outcome; cut long texts. Raises Invalid for a result that is not JSON."""
+    """Encode an attempt's outcome; cut long texts; an invalid code becomes `failed`. Raises Invalid for a
+    result that is not JSON.
+    """
     fields = _held(ending.lease)
     if isinstance(ending, Completion):
         fields["result"] = _value_of(ending.result or b"null", "result", ending.lease)
@@ -234,7 +236,7 @@ def ending(ending: Ending) -> dict[str, Any]:
 
 
 def continuation(ending: Completion, following: Following) -> dict[str, Any]:
-    """Encode a completion, and the jobs that follow. Raises Invalid."""
+    """Encode a completion, and the jobs that follow. Raises Invalid for malformed JSON."""
     return {
         "token": ending.lease.token,
         "result": _value_of(ending.result or b"null", "result", ending.lease),
@@ -251,7 +253,9 @@ def continued(answer: Answer) -> str:
 
 
 def note(note: Note) -> dict[str, Any]:
-    """Encode a checkpoint, log lines and cost, if not empty. Raises Invalid for a checkpoint that is not JSON."""
+    """Encode a checkpoint, log lines and cost, if not empty. Raises Invalid for a checkpoint that is not
+    JSON.
+    """
     fields = _held(note.lease)
     if note.checkpoint:
         fields["checkpoint"] = _value_of(note.checkpoint, "checkpoint", note.lease)
@@ -270,7 +274,7 @@ def steps(lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Any]:
 
 def emission(lease: Lease, emission: Emission) -> dict[str, Any]:
     """Encode the chunks to emit. Raises Invalid for one that is not JSON."""
-    chunks = [_value_of(chunk, "a chunk", lease) for chunk in emission.chunks]
+    chunks = [_value_of(chunk, "chunk", lease) for chunk in emission.chunks]
     return {"token": lease.token, "before": emission.before, "chunks": chunks}
 
 
@@ -292,7 +296,7 @@ def _kept(step: Any) -> Kept:
 
 
 def called_job(lease: Lease, called: CalledJob) -> dict[str, Any]:
-    """Encode a job that a step calls. Raises Invalid as `new_job`."""
+    """Encode a job that a step calls, without its id. Raises Invalid as `new_job`."""
     job = new_job(called.job)
     del job["id"]
     return {"token": lease.token, "step": called.step, "job": job}

@@ -19,8 +19,8 @@ _OF_A_JOB = re.compile(r"GET /jobs/|POST /jobs/[^/]+/")
 
 
 def address(url: str | None = None) -> tuple[str, str | Path | None]:
-    """Return the API's URL (`url`, else SUBLET_SOURCE) and its token (SUBLET_TOKEN, or the path in
-    SUBLET_TOKEN_FILE).
+    """Return the API's URL (`url`, else SUBLET_SOURCE, else empty) and token (SUBLET_TOKEN, else the path in
+    SUBLET_TOKEN_FILE, else None).
     """
     env = environment()
     file = env.get("SUBLET_TOKEN_FILE")
@@ -28,8 +28,8 @@ def address(url: str | None = None) -> tuple[str, str | Path | None]:
 
 
 class Endpoint:
-    """The API's URL and token (or the token's file). Raises Invalid for an invalid URL or token, or an unreadable
-    file. No message contains the token.
+    """The API's URL and token (or the token's file). Raises Invalid for an invalid URL or token, or an
+    unreadable file. No message contains the token.
     """
 
     def __init__(self, url: str, token: str | Path | None = None) -> None:
@@ -43,11 +43,11 @@ class Endpoint:
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def renew(self, sent: Mapping[str, str]) -> bool:
-        """Read the token's file, if any, again, after the API refused the headers `sent`. True: the token is
-        another now.
+        """Read the token's file, if any, again, after the API refused the headers `sent`. True: the token has
+        changed.
         """
         if self._file:
-            with contextlib.suppress(Invalid):  # the file may be being replaced; the refusal is reported
+            with contextlib.suppress(Invalid):  # perhaps it is being replaced
                 self._token = _fit(_first_line(self._file))
         return self.headers != sent
 
@@ -58,13 +58,13 @@ class Endpoint:
         return bool(self._token) and parts.scheme == "http" and not _is_loopback(parts.hostname or "")
 
     def refusal(self, answer: Answer, asked: str) -> JobsError:
-        """Make the error for an answer whose status is not 2xx. `asked`: the request's method and path."""
+        """Return the error for an answer whose status is not 2xx. `asked`: the request's method and path."""
         status, content = answer.status, answer.headers.get("Content-Type", "no content type")[:80]
         kind, detail = _problem(answer) if content.startswith("application/problem+json") else ("", "")
         if status in (401, 403):
             return self._denied(status, detail)
         is_path = detail.startswith("no such path") or not _OF_A_JOB.match(asked)
-        if _code(kind) == "NOT_FOUND" and is_path:  # only a job can be missing
+        if _code(kind) == "NOT_FOUND" and is_path:
             return self.foreign(f"{status} to {asked}")
         if _code(kind) in REFUSALS:
             return REFUSALS[_code(kind)](detail)
@@ -89,7 +89,7 @@ class Endpoint:
         return self.foreign(f"{status}, {content}", lasting=status < 500)
 
     def item(self, kind: str, detail: str) -> JobsError:
-        """Make the error for one refused item of a batch."""
+        """Return the error for one refused item of a batch; `kind` is the problem's type."""
         return REFUSALS.get(_code(kind), Invalid)(detail)
 
     def _denied(self, status: int, detail: str) -> Denied:
@@ -105,14 +105,14 @@ class Endpoint:
         return Denied(f"{what} refuses this token for this request{reason}: {needed}check {variable}")
 
     def foreign(self, what: str, lasting: bool = True) -> Unavailable:
-        """Make the error for an answer that did not come from the API; `what` describes it."""
+        """Return the error for an answer that did not come from the API; `what` describes the answer."""
         return Unavailable(
             f"the server at {self.url} did not answer as the API of Sublet ({what}): is the API up, and is the address (--source, SUBLET_SOURCE) right?",
             lasting=lasting,
         )
 
     def away(self, why: str) -> Unavailable:
-        """Make the error for a request without an answer; `why` is the cause."""
+        """Return the error for a request without an answer; `why` is the cause."""
         return Unavailable(
             f"no answer from the API at {self.url} ({why}): is it up, and is the address (--source, SUBLET_SOURCE) right?",
             lasting="WRONG_VERSION_NUMBER" in why,

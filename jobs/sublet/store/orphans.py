@@ -23,7 +23,7 @@ SWEEP_SECONDS = 60.0
 
 
 def unowned(operations: "Operations", names: Mapping[str, Sequence[str]]) -> Plan[list[str]]:
-    """Of objects (job id → names), return those whose job does not exist; none of a missing partition."""
+    """Of objects (job id → names), return the names without a job; of a missing partition, none."""
     by_base: dict[str, list[str]] = {}
     for job_id in names:
         by_base.setdefault(operations.base_of_job(job_id), []).append(job_id)
@@ -37,7 +37,7 @@ def unowned(operations: "Operations", names: Mapping[str, Sequence[str]]) -> Pla
 
 
 def sweep_once(store: "SyncStore") -> int:
-    """Of about 1,000 objects, delete those older than an hour without a job. Return how many; errors are
+    """Of up to 1,000 objects, delete those older than an hour without a job. Return how many; errors are
     logged.
     """
     storage = store.settings.storage

@@ -1,4 +1,4 @@
-"""Log an outage of the job source (Redis or the HTTP API) at its begin, once a minute, and at its end."""
+"""Log an outage of the job source (Redis or the HTTP API) at its start, once a minute, and at its end."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ QUIET = 1.0
 
 
 class OutageLog:
-    """Logs outages of Redis or the API, of one worker."""
+    """Logs the outages that one caller notices."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -25,7 +25,9 @@ class OutageLog:
         self._unlogged = 0
 
     def failed(self, what: str, error: Exception) -> None:
-        """Record a failed call; after `Forbidden`, `ongoing` is False. `what` completes the log line "cannot …"."""
+        """Record a failed call; log the first, then one a minute. `what` completes "cannot …". `Forbidden` counts as an
+        answer.
+        """
         now = self._failed_at = time.monotonic()
         self._answered = isinstance(error, Forbidden)
         if self._since is None:

@@ -19,9 +19,11 @@ PAUSE = 0.5
 async def until_ready(
     call: Callable[[], Awaitable[T]], address: str, seconds: float | None
 ) -> tuple[T, float]:
-    """Repeat a call until it is answered; return its result and the seconds waited. Log the wait, with `address`.
+    """Repeat `call` while it raises Unavailable; return its result and the seconds waited. Log the wait, with
+    `address`.
 
-    Raises Unavailable after `seconds` (None: never; the first call may take longer), at once if it is `lasting`.
+    Raises Unavailable after `seconds` (None: no limit; the first call may take longer), at once if it is
+    `lasting`.
     """
     began = time.monotonic()
     waiting = _Waiting(address, began, None if seconds is None else began + seconds)

@@ -56,7 +56,7 @@ class ResultWatcher:
         self._hurried = False
 
     async def watch(self, base: str, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; return its standing, ended or not. `base`: its partition."""
+        """Wait up to `wait` seconds for a job's end; then return its standing. `base`: of its partition."""
         until = time.monotonic() + wait
         await self._listen_to(base)
         with self._expecting(base, job_id) as watch:  # before the read: the job may end right after it
@@ -74,7 +74,7 @@ class ResultWatcher:
                     return watch.found
 
     async def watch_many(self, jobs: Mapping[str, str], wait: float) -> AsyncIterator[dict[str, Standing]]:
-        """Wait up to `wait` seconds for jobs (id → partition); yield those that have ended, in batches."""
+        """Wait up to `wait` seconds for jobs (id → base); yield batches (id → standing) of those that have ended."""
         until, woken, called = time.monotonic() + wait, asyncio.Event(), deque["_Watch"]()
         for base in dict.fromkeys(jobs.values()):
             await self._listen_to(base)
@@ -152,7 +152,6 @@ class ResultWatcher:
         self._under_way.add(subscribing)
         subscribing.add_done_callback(self._under_way.discard)
         try:
-            # reads on this connection may block for long
             async with asyncio.timeout(self._settings.timeout):
                 await asyncio.shield(subscribing)
         except TimeoutError as error:
@@ -218,7 +217,7 @@ class ResultWatcher:
         try:
             found = dict(zip(ids, await self._run(verbs.watch(base, ids)), strict=True))
             over = {job_id: standing for job_id, standing in found.items() if _is_over(standing)}
-        except Exception:  # noqa: BLE001  # each waiter then reads itself, and gets the error
+        except Exception:  # noqa: BLE001  # each waiter then gets the error
             over = dict.fromkeys(ids)
         for job_id, standing in over.items():
             for watch in self._expected.get(job_id, ()):
@@ -226,7 +225,7 @@ class ResultWatcher:
                 watch.wake()
 
     async def aclose(self) -> None:
-        """Unsubscribe and close the connection."""
+        """Unsubscribe and close the client."""
         if self._under_way:
             await asyncio.wait(self._under_way)
         for task in filter(None, (self._listening, self._rereading)):
@@ -261,7 +260,7 @@ def _is_over(standing: Standing) -> bool:
 
 
 def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) -> Standing:
-    """Wait up to `wait` seconds for a job's end; return its standing, ended or not. `base`: its partition."""
+    """Wait up to `wait` seconds for a job's end; then return its standing. `base`: of its partition."""
     until = time.monotonic() + wait
     with reader(transport, base) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
         with contextlib.suppress(RedisError, OSError):  # the call below raises the error
@@ -280,7 +279,7 @@ def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) ->
 def watch_many_sync(
     transport: SyncTransport, jobs: Mapping[str, str], wait: float
 ) -> Iterator[dict[str, Standing]]:
-    """Wait up to `wait` seconds for jobs (id → partition); yield those that have ended, in batches."""
+    """Wait up to `wait` seconds for jobs (id → base); yield batches (id → standing) of those that have ended."""
     until, left = time.monotonic() + wait, dict(jobs)
     bases = list(dict.fromkeys(jobs.values()))
     with reader(transport, bases[0]) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
@@ -305,7 +304,7 @@ def watch_many_sync(
 def read_many(
     transport: SyncTransport, bases: Mapping[str, str], ids: Sequence[str]
 ) -> Iterator[tuple[str, Standing]]:
-    """Read jobs, 50 in a call; yield each id and standing. `bases`: job id → partition."""
+    """Read jobs, 50 in a call; yield each id and standing. `bases`: job id → base."""
     by_base: dict[str, list[str]] = {}
     for job_id in ids:
         by_base.setdefault(bases[job_id], []).append(job_id)
@@ -337,7 +336,7 @@ def _pause(watched: int) -> float:
 
 @contextlib.contextmanager
 def reader(transport: SyncTransport, base: str) -> Iterator[Any]:
-    """Open a client for blocking reads of a partition's server."""
+    """Yield a client for blocking reads of a partition's server."""
     if isinstance(transport, SyncRoutingTransport):
         with transport.new_client(base) as client:
             yield client

@@ -15,7 +15,7 @@ PATIENCE = 1.0
 
 
 class Sampler:
-    """Records samples of the numbers of jobs, about one a minute."""
+    """Records samples of the numbers of jobs, at most one a minute."""
 
     def __init__(self, follow: Callable[[Plan[None]], Awaitable[None]], operations: Operations) -> None:
         self._follow, self._operations = follow, operations

@@ -29,7 +29,7 @@ class JobSource(Protocol):
     """Access to jobs. After an error each method may be called again."""
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Store any number of jobs. For a known id or deduplication key, return the existing job's id."""
+        """Store any number of jobs; return the answers in order: of a known id or key, the existing job's id."""
         ...
 
     async def claim(
@@ -43,7 +43,7 @@ class JobSource(Protocol):
         strict: bool = False,
         life: str = "",
     ) -> Claimed:
-        """Lease up to `n` jobs for `lease` seconds (0: only do maintenance); wait up to `wait` seconds for the first.
+        """Lease up to `n` jobs (0: only do maintenance) for `lease` seconds; wait up to `wait` seconds for the first.
         Up to 32 queues are asked in their order; more, or patterns, in turns unless `strict`.
 
         `life`: only of a worker with an exclusive identity. Raises Changed after another worker took over.
@@ -71,9 +71,9 @@ class JobSource(Protocol):
         ...
 
     async def step(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-        """Keep up to 100 steps (name → value) of a running job. A new one replaces a signal of its name, and gives
-        the job all its tries again. Return those that were kept before, which stay; without steps all kept ones,
-        and signals and sleeps. Raises LeaseLost, NotFound, StepsFull, Invalid, TooMany, Unavailable.
+        """Keep up to 100 steps (name → value) of a running job. A new step replaces a signal of its name, and gives
+        the job all its tries again. Return the steps kept before, which stay; if `steps` is empty all kept ones,
+        also signals and sleeps. Raises LeaseLost, NotFound, StepsFull, Invalid, TooMany, Unavailable.
         """
         ...
 
@@ -82,13 +82,15 @@ class JobSource(Protocol):
         ...
 
     async def call(self, lease: Lease, called: CalledJob) -> Kept:
-        """Store a job for a step, once. Returns the step, of kind `call` until the job has ended. Raises Refused, Invalid,
-        Unavailable.
+        """Store a job for a step, once. Returns the step, of kind `call` until the job has ended. Raises Refused,
+        Invalid, Unavailable.
         """
         ...
 
     async def upstream(self, lease: Lease, start: int) -> UpstreamPage:
-        """Return a page of the jobs that a job waited for. Raises LeaseLost, NotFound, Unavailable."""
+        """Return outcomes of jobs that a running job waited for, from index `start` on. Raises LeaseLost, NotFound,
+        Unavailable.
+        """
         ...
 
     async def enlist(self, card: Card) -> bool:
@@ -96,7 +98,7 @@ class JobSource(Protocol):
         ...
 
     async def publish(self, tasks: Sequence[Description], starting: bool) -> None:
-        """Write a worker's tasks to the catalogue if the worker is `starting`; else renew its entries."""
+        """Write a worker's tasks to the catalogue; unless `starting`, keep other descriptions, renew equal ones."""
         ...
 
     async def workers(self) -> list[WorkerInfo]:
@@ -120,7 +122,7 @@ class JobSource(Protocol):
         ...
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; return its standing, ended or not."""
+        """Wait up to `wait` seconds for a job's end; then return its standing. State None: no such job."""
         ...
 
     async def aclose(self) -> None:

@@ -58,7 +58,7 @@ T = TypeVar("T")
 class Store:
     """Reaches a namespace's jobs in Redis. For one event loop; connects at its first call.
 
-    `client` and `blocking` (for blocking reads): redis-py clients to use instead of those of the settings.
+    `client` and `blocking` (for blocking reads): redis-py clients to use instead of new ones; `aclose` closes both.
     """
 
     def __init__(
@@ -84,15 +84,15 @@ class Store:
         self.streams = Streams(settings, self.run, blocking, self._routes)
         self._sampler = Sampler(self.follow, self.operations)
         self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
-        """Called with the queues of each submit, to start workers for them."""
+        """Called with the queues of each submit, to start workers. By default it does nothing."""
         self.summoner: PoolSummoner | None = None
-        """Starts the workers that pools are owed; None if this process may not."""
+        """Starts the workers that pools are owed, in a server of the HTTP API; else None."""
 
     async def prepare(self) -> None:
         """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
         if self._ready:
             return
-        if self._preparing is None:  # shared by all concurrent calls: if Redis is away, all fail together
+        if self._preparing is None:
             self._preparing = asyncio.ensure_future(follow(self._transport.run, self.operations.prepare()))
             self._preparing.add_done_callback(self._prepared)
         await asyncio.shield(self._preparing)
@@ -102,7 +102,7 @@ class Store:
         self._ready = not preparing.cancelled() and preparing.exception() is None
 
     async def run(self, call: Call[T]) -> T:
-        """Send one call; return its parsed reply. The first call creates a missing namespace."""
+        """Send one call; return its parsed reply. The store's first call creates a missing namespace."""
         if not self._ready:
             await self.prepare()
         return await self._transport.run(call)
@@ -112,13 +112,13 @@ class Store:
         return await self.run(call)
 
     async def follow(self, plan: Plan[T]) -> T:
-        """Run a plan; return its result. The first call creates a missing namespace."""
+        """Run a plan; return its result. The store's first call creates a missing namespace."""
         if not self._ready:
             await self.prepare()
         return await follow(self._transport.run, plan)
 
     async def follow_existing(self, plan: Plan[T]) -> T:
-        """Run a plan; return its result. Unlike `follow`, do not create the namespace first."""
+        """Run a plan; return its result. Do not create a missing namespace."""
         return await follow(self._transport.run, plan)
 
     async def bases_by_server(self) -> list[str]:
@@ -131,7 +131,9 @@ class Store:
         return list(found.values())
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Store jobs; return the answers in order. Safe to repeat. Some are stored after Invalid, Refused, Unavailable."""
+        """Store jobs; return the answers in order. Safe to repeat. Raises Invalid, Refused, Unavailable:
+        some may be stored.
+        """
         if self._storage is not None:
             return await self._submit_large(self._storage, jobs, self.operations.submit)
         stored = await self.follow(self.operations.submit(jobs))
@@ -139,7 +141,7 @@ class Store:
         return stored
 
     async def submit_one(self, job: Submission) -> Submitted:
-        """Store one job, usually in one call. Safe to repeat. Raises Invalid, Refused, Unavailable."""
+        """Store one job. Safe to repeat. Raises Invalid, Refused, Unavailable."""
         try:
             answer = await self._straight(job)
         except Unavailable as error:
@@ -164,18 +166,18 @@ class Store:
             self.operations.end(size)
 
     async def fetch(self, job_id: str, reference: bytes) -> bytes:
-        """Return the large result that a reference stands for. Raises PayloadLost, Unavailable, Invalid."""
+        """Read a job's large result, of which Redis has a `reference`. Raises PayloadLost, Unavailable, Invalid."""
         return await asyncio.to_thread(storage_of(self.settings, job_id).get, job_id, reference)
 
     async def erase(self, job_id: str, revision: int | None = None) -> str:
-        """Delete a finished job and its large payloads; return `erased`. Raises WrongState, NotFound or Changed."""
+        """Delete a finished job, its large payload and result; return `erased`. Raises WrongState, NotFound or Changed."""
         erased = await self.follow_existing(self.operations.erase(job_id, revision))
         if erased.references:
             await asyncio.to_thread(storage_of(self.settings, job_id).erase, dict([erased]))
         return "erased"
 
     async def order_page(self, order: str, wanted: "Selection", **how: Any) -> "OrderPage":
-        """Give an order to a page of jobs, as `Operations.order_page`. `erase` also deletes large payloads."""
+        """Carry out an order on a page of jobs, as `Operations.order_page`. `erase` also deletes large payloads."""
         page = await self.follow_existing(self.operations.order_page(order, wanted, **how))
         if page.references:
             await asyncio.to_thread(storage_of(self.settings, "").erase, page.references)
@@ -192,9 +194,7 @@ class Store:
         return answers
 
     async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
-        """Store each job, whatever happens to the others; return per job `Submitted` or the error. Raises
-        Unavailable.
-        """
+        """Store each job, even if others are refused; return per job `Submitted` or its error. Raises Unavailable."""
         if len(jobs) == 1 and (answer := await self._straight(jobs[0])) is not None:
             self.nudge([jobs[0].queue])
             return [answer]
@@ -217,17 +217,16 @@ class Store:
         claim_id: str | None = None,
         ahead: bool = False,
     ) -> Claimed:
-        """Lease up to `n` jobs, at most 100 per partition, as `JobSource.claim`. Raises Invalid.
+        """Lease up to `n` jobs, as `JobSource.claim`.
 
-        With the same `claim_id` within 10 s, a claim returns those jobs of the first that are still leased. A
-        cancelled call releases its jobs; a caller that cannot use the answer calls `give_back`. `ahead`: the claim may
-        be sent before there is a job, behind the blocking read.
+        A second claim with the same `claim_id` within 10 s returns the first one's jobs that are still leased. A
+        cancelled call releases its jobs. `ahead`: the claim may be sent before there is a job.
         """
         request = ClaimRequest(worker, queues, n, lease, claim_id, strict, life, ahead=ahead and not claim_id)
         return await self._claims.claim(request, wait)
 
     async def give_back(self, leases: Sequence[Lease], reason: str) -> None:
-        """Release claimed jobs that no worker will run, even if the asyncio task is cancelled. Raises Unavailable."""
+        """Release claimed jobs that no worker will run, even if the caller is cancelled. Raises Unavailable."""
         await self._claims.give_back(leases, reason)
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
@@ -236,7 +235,7 @@ class Store:
         return await self._spread(beats, ids, lambda base, some: verbs.heartbeat(base, some, lease=lease))
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """As `JobSource.settle`."""
+        """Report outcomes, as `JobSource.settle`."""
 
         def by(verb: Any, most: int) -> Callable[[Sequence[Ending]], Awaitable[list[str]]]:
             return lambda some: self._spread(some, [ending.lease.id for ending in some], verb, most)
@@ -255,37 +254,37 @@ class Store:
         return answer
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """As `JobSource.note`."""
+        """Store checkpoints, logs and costs, as `JobSource.note`."""
         words = await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
         spent = [(note.lease, int(note.cost)) for note in notes if note.cost]
         if spent:
-            from sublet.protocol.flow import spend  # few jobs correct their cost
+            from sublet.protocol.flow import spend
 
             await self._spread(spent, [lease.id for lease, _ in spent], spend, verbs.SETTLE_MAX)
         return words
 
     async def step(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-        """Keep steps; return those that were kept before."""
+        """Keep steps; return those kept before, as `JobSource.step`."""
         return await self.run(step_calls.step(self.operations.base_of_job(lease.id), lease, steps))
 
     async def emit(self, lease: Lease, emission: Emission) -> None:
-        """As `JobSource.emit`."""
+        """Append chunks, as `JobSource.emit`."""
         await self.run(chunks.emit(self.operations.base_of_job(lease.id), lease, emission))
 
     async def call(self, lease: Lease, called: CalledJob) -> Kept:
-        """As `JobSource.call`."""
-        from sublet.workflows.calling import call  # few jobs call others
+        """Store a job for a step, as `JobSource.call`."""
+        from sublet.workflows.calling import call
 
         step = await self.follow_existing(call(self.operations, lease, called))
         self.nudge([called.job.queue])
         return step
 
     async def upstream(self, lease: Lease, start: int) -> UpstreamPage:
-        """As `JobSource.upstream`."""
+        """Return outcomes of upstream jobs, as `JobSource.upstream`."""
         return await self.follow_existing(page(self.operations.base_of_job(lease.id), lease, start))
 
     async def enlist(self, card: Card) -> bool:
-        """Register a worker; return whether it should drain."""
+        """Register a worker, or renew its registration; return whether it should drain."""
         call = verbs.enlist(self.operations.bases[0], card)
         try:
             answer = await self.run(call)
@@ -295,7 +294,7 @@ class Store:
         return answer == "drain"
 
     async def publish(self, tasks: Sequence[Description], starting: bool) -> None:
-        """Write or renew a worker's tasks in the catalogue."""
+        """Write a worker's tasks to the catalogue; unless `starting`, renew them."""
         await self.follow(catalogue.publish(self.operations.bases[0], tasks, starting=starting))
 
     async def workers(self) -> list[WorkerInfo]:
@@ -303,17 +302,17 @@ class Store:
         return await self.follow(roster.everyone(self.operations.bases))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of workers (name → life) that are gone; return how many."""
+        """End the leases of gone workers (name → life); return how many. Delete their registrations."""
         return await self.follow(roster.reconcile(self.operations.bases, gone))
 
     async def retire(self, card: Card) -> bool:
-        """Return whether an idle worker may leave its pool."""
+        """Return whether an idle worker may leave its pool, which then stops counting it."""
         from sublet.operations.pools import may_leave
 
         return await self.follow(may_leave(self.operations.bases, card.pool, card.worker))
 
     async def leave(self, card: Card) -> None:
-        """Delete a worker's registration."""
+        """Delete a worker's registration, unless its life is another."""
         await self.run(verbs.reconcile(self.operations.bases[0], card.worker, card.life, []))
 
     async def _spread(
@@ -335,7 +334,7 @@ class Store:
         return answers
 
     async def watch(self, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; return its standing, ended or not."""
+        """Wait up to `wait` seconds for a job's end; then return its standing. State None: no such job."""
         base, wait = self.operations.base_of_job(job_id), 0 if self.hurried.is_set() else wait
         return await self._watcher().watch(base, job_id, wait)
 
@@ -344,7 +343,7 @@ class Store:
         return await self._spread(job_ids, job_ids, verbs.watch, results.BATCH)
 
     async def watch_many(self, job_ids: Sequence[str], wait: float) -> AsyncIterator[dict[str, Standing]]:
-        """Wait up to `wait` seconds for jobs; yield those that have ended, or do not exist, in batches."""
+        """Wait up to `wait` seconds for jobs; yield batches (id → standing) of those ended or non-existent."""
         jobs = {job_id: self.operations.base_of_job(job_id) for job_id in job_ids}
         async for ended in self._watcher().watch_many(jobs, 0 if self.hurried.is_set() else wait):
             yield ended
@@ -354,7 +353,7 @@ class Store:
         return self._results
 
     def hurry(self) -> None:
-        """Make all waiting claims, waits for results and event subscribers return now. Later calls do not wait."""
+        """End all waits now: of claims, and for results, events and chunks. Later calls do not wait."""
         self.hurried.set()
         self._claims.hurry()
         if self._results:
@@ -364,7 +363,7 @@ class Store:
         self.streams.close()
 
     async def rest(self) -> None:
-        """Finish background work of claims, close their blocking connection: before a platform freezes the process."""
+        """Before a platform freezes the process: finish background work, close the connection of waiting claims."""
         await self._sampler.aclose()
         await self._claims.aclose()
 
@@ -382,7 +381,7 @@ class Store:
         return self._event_stream
 
     def stream(self, job_id: str, *position: Any) -> AsyncGenerator[StreamPage, None]:
-        """Yield the pages of a job's stream, as `Streams.follow`."""
+        """Yield the pages of a job's stream; `position`: as of `Streams.follow`."""
         return self.streams.follow(self.operations.base_of_job(job_id), job_id, *position)
 
     async def aclose(self) -> None:

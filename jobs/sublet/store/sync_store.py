@@ -25,7 +25,8 @@ T = TypeVar("T")
 class SyncStore:
     """Submits jobs, waits for results and runs plans.
 
-    Threads may share it. It connects at its first call. `transport`: to use instead of that of the settings.
+    Threads may share it. It connects at its first call. `transport`: to use instead of a new one; `close`
+    closes it.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class SyncStore:
         self.transport = transport or sync_transport_for(settings)
         self._ready = False
         self.nudge: Callable[[Sequence[str]], None] = lambda queues: None
-        """Called with the queues of each submit."""
+        """Called with the queues of each submit. By default it does nothing."""
 
     def prepare(self) -> None:
         """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
@@ -48,18 +49,18 @@ class SyncStore:
             self._ready = True
 
     def follow(self, plan: Plan[T]) -> T:
-        """Run a plan; return its result. The first call creates a missing namespace."""
+        """Run a plan; return its result. The store's first call creates a missing namespace."""
         if not self._ready:
             self.prepare()
         return follow_sync(self.transport.run, plan)
 
     def follow_existing(self, plan: Plan[T]) -> T:
-        """Run a plan; return its result. Unlike `follow`, do not create the namespace first."""
+        """Run a plan; return its result. Do not create a missing namespace."""
         return follow_sync(self.transport.run, plan)
 
     def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
-        """Store any number of jobs; return the answers in order. Safe to repeat. Raises Invalid, Refused or
-        Unavailable; then some jobs may be stored.
+        """Store jobs; return the answers in order. Safe to repeat. Raises Invalid, Refused, Unavailable:
+        some may be stored.
         """
         storage = self._storage
         sent = jobs if storage is None else storage.put_payloads(jobs)
@@ -101,26 +102,32 @@ class SyncStore:
             self.operations.end(size)
 
     def fetch(self, job_id: str, reference: bytes) -> bytes:
-        """Return the large result that a reference stands for. Raises PayloadLost, Unavailable, Invalid."""
+        """Read a job's large result, of which Redis has a `reference`. Raises PayloadLost, Unavailable,
+        Invalid.
+        """
         return storage_of(self.settings, job_id).get(job_id, reference)
 
     def erase(self, job_id: str, revision: int | None = None) -> str:
-        """Delete a finished job and its large payloads; return `erased`. Raises WrongState, NotFound or Changed."""
+        """Delete a finished job, its large payload and result; return `erased`. Raises WrongState, NotFound,
+        Changed.
+        """
         erased = self.follow_existing(self.operations.erase(job_id, revision))
         if erased.references:
             storage_of(self.settings, job_id).erase(dict([erased]))
         return "erased"
 
     def order_page(self, order: str, wanted: "Selection", **how: Any) -> "OrderPage":
-        """Give an order to a page of jobs, as `Operations.order_page`. `erase` also deletes large payloads."""
+        """Carry out an order on a page of jobs, as `Operations.order_page`. `erase` also deletes large
+        payloads.
+        """
         page = self.follow_existing(self.operations.order_page(order, wanted, **how))
         if page.references:
             storage_of(self.settings, "").erase(page.references)
         return page
 
     def watch(self, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; return its standing, ended or not."""
-        self.prepare()  # with another partition count, the job would not be found
+        """Wait up to `wait` seconds for a job's end; then return its standing. State None: no such job."""
+        self.prepare()  # checks the partition count
         return watch_sync(self.transport, self.operations.base_of_job(job_id), job_id, wait)
 
     def standings(self, job_ids: Sequence[str]) -> list[Standing]:
@@ -131,7 +138,9 @@ class SyncStore:
         return [found[job_id] for job_id in job_ids]
 
     def watch_many(self, job_ids: Sequence[str], wait: float) -> Iterator[dict[str, Standing]]:
-        """Wait up to `wait` seconds for jobs; yield those that have ended, or do not exist, in batches."""
+        """Wait up to `wait` seconds for jobs; yield batches (id → standing) of those that have ended or do
+        not exist.
+        """
         jobs = {job_id: self.operations.base_of_job(job_id) for job_id in job_ids}
         self.prepare()
         if jobs:

@@ -1,1 +1,1 @@
-"""How claims wait: wake-ups, and the queues that have jobs."""
+"""How claims wait for jobs, and readers for chunks."""

@@ -36,7 +36,7 @@ class ClaimAhead:
 
 
 def claim_ahead(base: str, worker: str, lease: float, queues: Sequence[str], life: str) -> ClaimAhead:
-    """Prepare a claim of one job, to be sent behind a blocking read."""
+    """Prepare (not send) a claim of one job, to follow a blocking read."""
     claim_id = keys.new_claim_id(life)
     call = verbs.claim(base, claim_id=claim_id, worker=worker, lease=lease, n=1, queues=queues)
     repeat = verbs.claim(base, claim_id=claim_id, worker=worker, lease=lease, n=0, queues=queues)

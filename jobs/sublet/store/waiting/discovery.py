@@ -58,7 +58,7 @@ class Discovery:
 
     @contextlib.contextmanager
     def serving(self, selection: Selection) -> Iterator[None]:
-        """In the `with` block, search these queues regularly."""
+        """In the `with` block, search these queues every 2 s."""
         self._open[selection] += 1
         if self._loop is None or self._loop.done():
             self._loop = asyncio.get_running_loop().create_task(self._repeat())

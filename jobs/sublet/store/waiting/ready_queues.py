@@ -49,7 +49,9 @@ class Selection:
         return own | self._lists
 
     def prefer(self, base: str, queue: str) -> None:
-        """With over 1,000 queues: from now on read this one's wake-ups, not those of the queue without jobs for longest."""
+        """With over 1,000 queues: from now on read this queue's wake-ups, not those of the one without jobs for
+        longest.
+        """
         if self._is_long and queue in self._ranks:
             key = keys.wake(base, queue)
             self.has_new_lists = self.has_new_lists or key not in self._lists
@@ -75,7 +77,9 @@ class Selection:
 
 
 def check_entries(entries: Sequence[str]) -> list[str]:
-    """Return the patterns among a worker's queues. Raises Invalid for an invalid name or over 16 patterns."""
+    """Return the patterns among a worker's queues, each once. Raises Invalid for an invalid name or over 16
+    patterns.
+    """
     for entry in entries:
         if not keys.is_name(entry) and not keys.is_pattern(entry):
             raise Invalid(f"queue {entry[:80]!r}: {keys.entry_rule()}")
@@ -133,7 +137,7 @@ class ReadyQueues:
         return sorted(selection.bases, key=turns.__getitem__)
 
     def pick(self, base: str, selection: Selection, most: int, strict: bool) -> dict[str, int]:
-        """Return up to `most` queues for a claim, in order, each with a mark. Pass them to `claimed`."""
+        """Return up to `most` queues that probably have jobs, in order, each with a mark. Pass them to `claimed`."""
         known = self._named.get(base, {})
         own = [queue for queue in known if queue in selection]
         first = heapq.nsmallest(most, own, key=lambda queue: selection.turn(queue, strict))

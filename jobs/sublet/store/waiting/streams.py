@@ -47,8 +47,8 @@ class Streams:
     async def follow(
         self, base: str, job_id: str, after: int, seconds: float, count: int = PAGE
     ) -> AsyncGenerator[StreamPage, None]:
-        """Yield pages of the entries after a number, an empty one every 5 s, until the job, or the time, is over. Raises
-        NotFound, Unavailable.
+        """Yield pages of the entries after number `after`, also empty ones, every 5 s or sooner, until the job has
+        ended or was deleted, or for `seconds`. Raises NotFound, Unavailable.
         """
         until, is_first, missed, asked = time.monotonic() + seconds, True, False, False
         feed = self._feeds.setdefault(keys.stream(base, job_id), _Feed(base, job_id))
@@ -85,7 +85,7 @@ class Streams:
                     self._start(self._subscribe())
 
     async def _read(self, feed: "_Feed", after: int, count: int) -> StreamPage:
-        # readers at the same place share one read; an older one may miss the newest chunks
+        # an older read may miss the newest chunks
         asked = after, count, feed.version
         reading = feed.reads.get(asked)
         if reading is None:
@@ -205,7 +205,7 @@ class _Feed:
 def _forget(feed: _Feed, asked: tuple[int, int, int], reading: "asyncio.Future[StreamPage]") -> None:
     feed.reads.pop(asked, None)
     if not reading.cancelled():
-        reading.exception()  # mark it as retrieved: every reader may have left
+        reading.exception()  # mark it as retrieved
 
 
 def follow_stream_sync(

@@ -1,11 +1,11 @@
 """Wait for wake-ups of all queues that claims of this process wait for, over one blocked connection.
 
-One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it for further queues. A wake-up
-goes to the longest waiting claim; if that leaves, to the next or back to Redis. A lost one only delays a job. The claim
-of a single waiter is sent behind the BLPOP (`ClaimAhead`).
+One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it for further queues. A
+wake-up goes to the longest waiting claim; if that claim ends, to the next or back to Redis. A lost wake-up only
+delays a job. The claim of a single waiter is sent behind the BLPOP (`ClaimAhead`).
 
-At least every 2 s one waiter per partition, and one per pattern, claims for all, and up to three reads per 500 queues
-find jobs whose wake-up was lost.
+At least every 2 s one waiter per partition, and one per pattern, claims for all, and up to three reads per 500
+queues find jobs whose wake-up was lost.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ Run = Callable[[Call[Any]], Awaitable[Any]]
 
 
 class WakeUps:
-    """The waiting claims of one process. `line` is a connection to use instead of `client`. `withdraw` is
-    called with claims that were sent ahead and whose replies are not needed.
+    """The waiting claims of one process. `line` is a connection to use instead of `client`; `aclose` closes both.
+    `withdraw` is called with claims that were sent ahead and whose replies are not needed.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class WakeUps:
         self._withdraw = withdraw
         self._ahead: tuple[Waiter, ClaimAhead] | None = None
         self._breaks = 0
-        """How many reads in a row failed. After one, the next carries no claim, as it could not be withdrawn."""
+        """How many reads in a row failed. After one, the next carries no claim."""
         self._own = keys.wake(base, "|" + secrets.token_urlsafe(16))
         self._waiters: dict[Waiter, None] = {}
         self._queues: dict[str, QueueWaiters] = {}
@@ -140,7 +140,7 @@ class WakeUps:
         return len(self._named) < BLPOP_MAX and not self._named.issuperset(waiter.queues)
 
     def hurry(self) -> None:
-        """Make all present calls of `wait` return False."""
+        """End all present calls of `wait` early."""
         for waiter in self._waiters:
             if waiter.called and not waiter.called.done():
                 waiter.called.set_result(None)
@@ -173,7 +173,7 @@ class WakeUps:
         sent, now = waiter.prepare(), asyncio.get_running_loop().time()
         sent.ends_at = min(waiter.until, now + BLOCK_SECONDS)
         if now + POLL_SECONDS - REST < self._poll_at < sent.ends_at:
-            # it is the poll; an earlier one interrupts it: a server ends reads up to 0.1 s late
+            # it is the poll; a server ends reads up to 0.1 s late
             sent.ends_at = self._poll_at
             self._plan_poll(sent.ends_at + REST)  # in case that it gets no answer
         self._ahead = waiter, sent
@@ -228,7 +228,7 @@ class WakeUps:
             return
         key, element = _wakeup_in(found)
         if key in self._queues:
-            # last in the next BLPOP, so that a busy queue does not starve the others
+            # last in the next BLPOP: a busy queue must not starve others
             self._queues[key] = self._queues.pop(key)
         if key in ("", self._own) and not is_used:
             self._read()
@@ -277,7 +277,7 @@ class WakeUps:
             self._interrupt()
 
     def poll_within(self, seconds: float) -> None:
-        """Let one of the waiting claims run within so many seconds."""
+        """Within so many seconds, let one waiting claim per partition and pattern run."""
         at = asyncio.get_running_loop().time() + seconds
         polls_before = self._ahead is not None and self._ahead[1].ends_at <= at
         if self._waiters and at < self._poll_at and not polls_before:
@@ -336,7 +336,7 @@ class WakeUps:
                             first.call(WakeUp(keys.wake(base, name), "1"))
 
     def found(self, base: str, queues: Sequence[str]) -> None:
-        """End the wait of one claim for each of these queues, which have jobs."""
+        """End the wait of one claim with a `Selection` for each of these queues, which have jobs."""
         idle: dict[Selection, list[Waiter]] = {}
         for waiter in self._waiters:
             if waiter.idle and waiter.selection and base in waiter.bases:
@@ -354,7 +354,7 @@ class WakeUps:
         task.add_done_callback(self._tasks.discard)
 
     async def aclose(self) -> None:
-        """Stop reading and close the connection."""
+        """Stop reading; close the connections."""
         self._plan_poll(math.inf)
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=REST)
