@@ -64,11 +64,11 @@ class Admission:
         return True
 
     def check(self, base: str, size: int) -> Plan[OutOfMemory | None]:
-        """Ask the server for its free memory. Return (not raise) OutOfMemory if `size` bytes do not fit, else
-        None. While any is free, 1 MiB fits.
+        """Ask the server for its free memory. Return (not raise) OutOfMemory if `size` bytes do not fit; else, or
+        without the right to ask, None. While any is free, 1 MiB fits.
         """
         now = time.monotonic()
-        self._valid_until[base] = now + REPORT_SECONDS  # until the reply, others use the last report
+        self._valid_until[base] = now + REPORT_SECONDS  # others use the last report
         seen = yield from read_memory(base)
         if seen is None or not seen.used:
             self._valid_until[base], self._free[base] = now + SILENT_SECONDS, math.inf
@@ -86,7 +86,7 @@ class Admission:
 
 
 def read_memory(base: str) -> Plan[Memory | None]:
-    """Return the memory in use and the limit of a partition's server; None if the user may not read them."""
+    """Return the memory in use and the limit of a partition's server; None if this user may not read them."""
     try:
         seen: Memory | None = yield server_info.memory(base)
     except (

@@ -37,8 +37,10 @@ SCRIPTS_MAX = 32
 
 
 def waits(settings: Settings, asked: set[str]) -> Waits:
-    """Return the commands that wait for the durabilities `asked` (`replicated`, `fsync`). Raises Invalid."""
-    if asked <= NONE or settings.client_factory:  # a sandbox has neither replicas nor a disk
+    """Return the commands that wait for the durabilities `asked` (`replicated`, `fsync`); none for `none`, or with a
+    `client_factory`. Raises Invalid.
+    """
+    if asked <= NONE or settings.client_factory:
         return ()
     for word in asked:
         check_durability(word)
@@ -205,7 +207,7 @@ def confirmed(call: Call[T], waits: Waits, job_ids: Sequence[str]) -> Call[T]:
 
     def read(replies: tuple[list[Any], list[Any]]) -> T:
         answer = call.read(replies[0][0])
-        if not isinstance(answer, str):  # else it is a refusal, and nothing was stored
+        if not isinstance(answer, str):  # else it is a refusal
             _check_all(waits, replies[1], [(job_id, job_id) for job_id in job_ids])
         return answer
 

@@ -70,7 +70,7 @@ class SubmitOperations:
         durability: str | None = None,
     ) -> Submission:
         """Make a job, without storing it. Its id is random, or `job_id` with its partition's number in front.
-        `rules`: options as text. Raises Invalid.
+        `rules`: options as text; `durability` None: the settings'. Raises Invalid.
         """
         if not keys.is_name(task):
             raise Invalid(f"task {task[:80]!r}: {keys.name_rule()}")
@@ -88,7 +88,7 @@ class SubmitOperations:
 
     def prepare(self) -> Plan[None]:
         """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
-        self._exists = False  # it may have been deleted and created again since
+        self._exists = False  # it may be another now
         yield from self.exists()
         many = None
         if not self.settings.client_factory and "+cluster:" in self.settings.redis_url:
@@ -115,7 +115,7 @@ class SubmitOperations:
         return self._exists
 
     def straight(self, job: Submission) -> tuple[Call[bytes], int] | None:
-        """Return the one call that stores this job, and its estimated bytes, for `end`; None if several calls
+        """Return the one call that stores this job, and its estimated bytes, to pass to `end`; None if several calls
         are needed.
         """
         if (job.durability or self.settings.durability) != "none":
@@ -151,9 +151,9 @@ class SubmitOperations:
         return cast(list[Submitted], answers)
 
     def submit_each(self, jobs: Sequence[Submission]) -> Plan[list[Submitted | JobsError]]:
-        """Store each job, whatever happens to the others; return per job, in order, `Submitted` or the error.
+        """Store each job, even if others are refused; return per job, in order, `Submitted` or the error.
 
-        If one asks for durability, all wait for it. Raises Unavailable, or Unconfirmed if the wait fails.
+        If one asks for durability, all wait for it. Raises Unavailable, Invalid, or Unconfirmed if the wait fails.
         """
         asked = {job.durability or self.settings.durability for job in jobs}
         waits = () if asked <= durability.NONE else durability.waits(self.settings, asked)
