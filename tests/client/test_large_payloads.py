@@ -321,7 +321,9 @@ async def test_a_client_without_the_backend_says_what_it_lacks(large, settings):
     async with app_in(large):
         handle = await tasks.loop_task.submit("x", LIMIT)
         await drain(large)
-    with pytest.raises(Invalid, match=f"job {handle.id}: its result is stored outside Redis: give"):
+    with pytest.raises(
+        Invalid, match=f"job {handle.id}: its payload or result is stored outside Redis: give"
+    ):
         app_sync_result(settings, handle.id)
 
 
@@ -495,7 +497,7 @@ async def test_a_submit_gives_up_when_the_holder_of_its_key_changes_each_time(la
             return put(storage, job_id, text)
 
         monkeypatch.setattr(Storage, "put", put_late)
-        with pytest.raises(Unavailable, match="jobs of its key came and went"):
+        with pytest.raises(Unavailable, match="its key passed to other jobs"):
             await task.submit(BIG)
         assert len(holders) == HOLDERS + 1
 

@@ -53,7 +53,7 @@ class Files:
         _sync(path.parent)
 
     def get(self, name: str) -> bytes:
-        """Return an object's bytes. Raises KeyError if it does not exist, OSError."""
+        """Return an object's bytes. Raises KeyError if it does not exist, else OSError."""
         try:
             return self._path(name).read_bytes()
         except FileNotFoundError:
@@ -68,7 +68,7 @@ class Files:
 
     def scan(self, prefix: str, after: str, limit: int) -> Sequence[tuple[str, float]]:
         """Return up to `limit` names that begin with `prefix` and sort behind `after`, each with its age in
-        seconds. Deletes old unfinished files.
+        seconds. Deletes day-old unfinished files.
         """
         found: list[tuple[str, float]] = []
         root, last = self.directory / prefix.rstrip("/"), after.removeprefix(prefix)

@@ -53,7 +53,9 @@ def check_above(name: str, value: int) -> int:
 
 
 def large_settings(backend: LargePayloads | None, above: int | None) -> dict[str, Any]:
-    """Return, by name, the settings that an app's two arguments for large payloads set. Raises Invalid."""
+    """Return, by name, the settings that an app's two arguments for large payloads set; None sets nothing. Raises
+    Invalid.
+    """
     missing = [name for name in ("put", "get", "delete", "scan") if not hasattr(backend, name)]
     if backend is not None and missing:
         raise Invalid(
@@ -99,7 +101,7 @@ class Storage(NamedTuple):
             text: bytes = self._call("read", job_id, self.backend.get, name)
         except KeyError:
             raise PayloadLost(
-                f"job {job_id}: {self.backend} has no object {name[:250]}: restore it, or submit the job again"
+                f"job {job_id}: {self.backend} has no object {name[:250]}: give all processes the same large_payloads, restore it, or submit the job again"
             ) from None
         if len(text) != size or sha256(text).hexdigest() != digest:
             raise PayloadLost(
@@ -108,21 +110,22 @@ class Storage(NamedTuple):
         return text
 
     def put_payloads(self, jobs: Sequence[Submission]) -> list[Submission]:
-        """Store the large payloads of these jobs; return the jobs with references instead. Raises Unavailable."""
+        """Store the large payloads of these jobs; return all jobs, with references instead. Raises Unavailable."""
         return [self._put_for(job.id, job) if self.takes(job.payload) else job for job in jobs]
 
     def put_for_holders(
         self, jobs: Sequence[Submission], answers: Sequence[object], tries: int
     ) -> dict[int, Submission]:
-        """If a submit may replace the arguments of a waiting job with its key, store its payload under that
-        job's id. Return the submits to send again, by index. Raises Unavailable after `HOLDERS` tries.
+        """Find the submits that may replace the arguments of a waiting job of their key; store each large payload
+        under the waiting job's id. Return the submits to send again, by index. Raises Unavailable after 10
+        `tries`.
         """
         again = {}
         for place, (job, answer) in enumerate(zip(jobs, answers, strict=True)):
             if self.takes(job.payload) and isinstance(answer, Submitted) and _is_held(job, answer):
                 if tries >= HOLDERS:
                     raise Unavailable(
-                        f"job {job.id}: jobs of its key came and went while its payload was stored: submit it again"
+                        f"job {job.id}: its key passed to other jobs while its payload was stored: submit it again"
                     )
                 again[place] = self._put_for(answer.id, job)
         return again
@@ -132,8 +135,8 @@ class Storage(NamedTuple):
         return job._replace(payload=self.put(owner, job.payload), rules=rules)
 
     def delete_unused(self, jobs: Sequence[Submission], answers: Sequence[object]) -> None:
-        """Delete the large payloads of jobs that were not stored, because another job has their key. An
-        Unavailable is ignored.
+        """Delete the large payloads of jobs that were not stored, because another job has their key. Ignores
+        Unavailable.
         """
         names = [
             f"{self.namespace}/{json.loads(job.payload)['sublet:large']['sha256']}.{job.id}"
@@ -185,9 +188,9 @@ class Storage(NamedTuple):
         except Exception as error:
             whose = f"job {job_id}: its large payload" if job_id else "large payloads"
             todo = (
-                ": this user must be able to create and write there"
+                ": this user must be able to create, read and write there"
                 if isinstance(error, OSError) and error.filename
-                else ""
+                else ": check its address, credentials and rights"
             )
             raise Unavailable(
                 f"{whose} could not be {verb} in {self.backend}: {type(error).__name__}: {error}{todo}"
@@ -212,9 +215,9 @@ class HasStorage(Protocol):
 
 
 def storage_of(settings: HasStorage, job_id: str) -> Storage:
-    """Return the storage for large payloads of these settings. Without one raises Invalid, naming the job."""
+    """Return the storage for large payloads of these settings. Raises Invalid, naming the job, without one."""
     if settings.storage is None:
         raise Invalid(
-            f"job {job_id}: its result is stored outside Redis: give the app or the client the large_payloads of its workers"
+            f"job {job_id}: its payload or result is stored outside Redis: give the app or the client the large_payloads of its workers"
         )
     return settings.storage
