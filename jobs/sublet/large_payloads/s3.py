@@ -24,7 +24,9 @@ class S3:
         self, bucket: str, prefix: str = "", *, endpoint_url: str | None = None, client: Any = None
     ) -> None:
         if not bucket or "/" in bucket:
-            raise Invalid(f"large_payloads: bucket {bucket[:80]!r}: use the bucket's name alone")
+            raise Invalid(
+                f"large_payloads: bucket {bucket[:80]!r}: use the bucket's name alone, such as my-bucket"
+            )
         if client is None and not importlib.util.find_spec("boto3"):
             raise Invalid(f"large payloads in S3 need boto3: {install_command('aws')}")
         self.bucket, self.prefix = bucket, f"{prefix.strip('/')}/" if prefix.strip("/") else ""

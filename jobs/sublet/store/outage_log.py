@@ -53,8 +53,8 @@ class OutageLog:
             log.warning("cannot %s: %s", what, error)
 
     def pause(self, most: float) -> float:
-        """Return after how many seconds to send a call again: after half of the outage so far, but 0.1 s
-        or more, and at most `most`.
+        """Return after how many seconds to send a call again: half of the outage so far, at least 0.1 s, at
+        most `most`.
         """
         lasted = time.monotonic() - self._since if self._since is not None else 0.0
         return min(most, max(SOON, lasted / 2))
@@ -65,7 +65,7 @@ class OutageLog:
         return not self._answered
 
     def over(self) -> None:
-        """Record an answer; it ends the outage if no call has failed for a second."""
+        """Record an answer. If no call has failed for a second, end the outage, and log that."""
         now = time.monotonic()
         self._answered = True
         if self._since is not None and now - self._failed_at >= QUIET:

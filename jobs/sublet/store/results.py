@@ -26,7 +26,7 @@ from sublet.protocol.scripts import Call
 REREAD = 1.0
 """Seconds between two reads of a watched job without a message."""
 MANY = 200
-"""Up to so many jobs are read every second, more every other second."""
+"""If more jobs than this are watched, each is read every two seconds, not every second."""
 BATCH = 50
 REST = 0.5
 AWAY = RedisError, OSError
@@ -265,7 +265,7 @@ def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) ->
     with reader(transport, base) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
         with contextlib.suppress(RedisError, OSError):  # the call below raises the error
             pubsub.subscribe(keys.ended(base))
-            pubsub.get_message(timeout=REREAD)  # the confirmation: from here on no message is missed
+            pubsub.get_message(timeout=REREAD)  # the confirmation
         (standing,) = transport.run(verbs.watch(base, [job_id]))
         if _is_over(standing) or wait <= 0:
             return standing

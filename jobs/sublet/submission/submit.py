@@ -27,7 +27,7 @@ _LETTERS = _ALPHABET.encode() * 8
 
 
 def new_id(partition: int) -> str:
-    """Make a random job id, `<partition>-<ULID>`, which begins with the time."""
+    """Make a random job id, `<partition>-<ULID>`; the ULID begins with the time."""
     return f"{partition}-{_time_part(int(time.time() * 1000))}{os.urandom(16).translate(_LETTERS).decode()}"
 
 

@@ -19,7 +19,7 @@ SELECTIONS = 64
 class Selection:
     """A claim's queues and patterns, and how many jobs were claimed from each, so that queues take turns.
 
-    `bases`: the partitions of the queues. Raises Invalid.
+    The attribute `bases`: the partitions to ask. Raises Invalid.
     """
 
     def __init__(self, entries: Sequence[str], bases: Sequence[str], base_of: Callable[[str], str]) -> None:

@@ -211,14 +211,14 @@ def _forget(feed: _Feed, asked: tuple[int, int, int], reading: "asyncio.Future[S
 def follow_stream_sync(
     transport: SyncTransport, base: str, job_id: str, after: int, seconds: float
 ) -> Generator[StreamPage, None, None]:
-    """As `Streams.follow`, over a connection of its own."""
+    """Yield pages of a job's stream, as `Streams.follow`, over a connection of its own."""
     until, is_first, missed = time.monotonic() + seconds, True, False
     channels = keys.stream(base, job_id), keys.ended(base)
     with reader(transport, base) as client, client.pubsub() as pubsub:
         with contextlib.suppress(*AWAY):  # the calls below raise the error
             pubsub.subscribe(*channels)
             for _ in channels:
-                pubsub.get_message(timeout=1.0)  # the confirmations: from here on no message is missed
+                pubsub.get_message(timeout=1.0)  # the confirmations
         while True:
             page = transport.run(read_stream(base, job_id, after))
             if is_first and page.state is None:

@@ -32,7 +32,7 @@ class Waiter:
         self.patterns = set(selection.patterns if selection else ())
         self.called: asyncio.Future[None] | None = None
         self.wakeup: WakeUp | None = None
-        """The wake-up that ended its wait; None when it has claimed."""
+        """The wake-up that ended its wait, until it has claimed; else None."""
         self.polls = False
         """Whether it was called to poll, and has not claimed yet."""
 
@@ -90,5 +90,5 @@ class QueueWaiters:
 
     @property
     def is_searched(self) -> bool:
-        """Whether `Discovery` searches the queues of all its claims, so that it needs no poll."""
+        """Whether `Discovery` searches for all these claims, so that the queue needs no poll."""
         return all(waiter.selection for waiter in self.waiters)
