@@ -26,7 +26,7 @@ ADVICE = (
 
 
 class QueueSet:
-    """Queues that one claim asks, and whether some, or all, of their jobs may need a child process."""
+    """Queues that one claim asks, and whether some, or all, of their jobs may need one of `processes`."""
 
     def __init__(self, queues: Sequence[str], may_need_child: bool, all_need_child: bool = False) -> None:
         self.queues = list(queues)
@@ -35,8 +35,8 @@ class QueueSet:
 
 
 def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[QueueSet]:
-    """Divide a worker's queues into those whose jobs may need a child process and the others; without empty
-    sets.
+    """Divide a worker's queues into those whose jobs may need one of `processes` and the others; without
+    empty sets.
     """
     kinds: dict[str, set[bool]] = {}
     for task in tasks:
@@ -52,7 +52,7 @@ def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[Q
 
 class Capacity:
     """A worker's slots and child processes: how many are in use, or reserved by open claims. `changed` is set
-    when some become free.
+    when some may be free.
 
     `ahead` returns how many short jobs may wait for a child process.
     """
@@ -65,12 +65,12 @@ class Capacity:
         self.running = self.running_in_children = self.started = 0
         self.reserved = self.reserved_children = 0
         self.waiting = self.waiting_in_children = 0
-        """How many running jobs wait for the results of other jobs."""
+        """How many running jobs wait for other jobs: all, and those in child processes."""
         self.changed = asyncio.Event()
 
     def free(self, queue_set: QueueSet) -> int:
         """Return how many more jobs of these queues may be claimed now: those that can start at once and, if
-        all need a child process, some that wait for one.
+        all need a child process, some that wait for one. May be negative.
         """
         children = self.running_in_children + self.reserved_children
         others = self.running + self.reserved - children
@@ -93,22 +93,24 @@ class Capacity:
 
     @property
     def has_free_child(self) -> bool:
-        """Whether a child process is free, or one more may be lent."""
+        """Whether one more job may start in a child process."""
         return self.processes + self.lent_children > self.running_in_children + self.reserved_children
 
     @property
     def lent(self) -> int:
-        """How many jobs more than `slots` may run, because as many running ones wait for other jobs."""
+        """How many jobs more than `slots` may run: as many as wait for other jobs, but at most `slots`."""
         return min(self.waiting, self.slots)
 
     @property
     def lent_children(self) -> int:
-        """How many child processes more than `processes` may run, because jobs in as many wait for other jobs."""
+        """How many child processes more than `processes` may run: as many as have a job that waits for
+        others, but at most `processes`.
+        """
         return min(self.waiting_in_children, self.processes)
 
     @property
     def starved(self) -> str:
-        """The child processes or slots, as text, if a job that waits for others is in each; else empty."""
+        """`8 slots (4 of them lent)`, or child processes, if a job in each waits for others; else empty."""
         if self.waiting_in_children >= 2 * self.processes:
             return f"{2 * self.processes} child processes ({self.processes} of them lent)"
         if self.waiting >= 2 * self.slots:
@@ -139,7 +141,7 @@ class Capacity:
         self.running_in_children += in_child
 
     def job_was_unknown(self) -> None:
-        """Take back the count of a started job that the worker cannot run."""
+        """Do not count a started job whose task is unknown."""
         self.started -= 1
 
     def job_ended(self, in_child: bool) -> None:
@@ -149,7 +151,9 @@ class Capacity:
         self.changed.set()
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until `condition` is true, checking at each change. Returns False after `seconds` (None: no limit)."""
+        """Wait until `condition` is true; check it whenever `changed` is set. Returns False after `seconds`
+        (None: no limit).
+        """
         end = None if seconds is None else time.monotonic() + seconds
         while not condition():
             if end is not None and time.monotonic() >= end:
@@ -158,7 +162,7 @@ class Capacity:
         return True
 
     async def wait_for_change(self, seconds: float | None) -> None:
-        """Wait until capacity becomes free, for `seconds` at most (None: no limit)."""
+        """Wait until `changed` is set, for `seconds` at most (None: no limit)."""
         self.changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if seconds == float("inf") else seconds):
@@ -167,7 +171,7 @@ class Capacity:
 
 class Lending:
     """Counts the running attempts that wait for other jobs. It calls `lend` with the slots and child
-    processes that may be used in addition, and `starved` with a warning when all of these wait.
+    processes that may be used in addition, and `starved` with a warning after 2 s in which all wait.
     """
 
     def __init__(
@@ -185,7 +189,7 @@ class Lending:
         self._notified = False
 
     def start(self) -> None:
-        """Begin to count, on the running event loop."""
+        """Let `notify` count, on the running event loop."""
         self._loop = asyncio.get_running_loop()
 
     def stop(self) -> None:
@@ -194,13 +198,13 @@ class Lending:
             self._timer.cancel()
 
     def notify(self) -> None:
-        """Let the waiting attempts be counted on the event loop. Safe from any thread."""
+        """Make the event loop `count` soon. Safe from any thread."""
         if self._loop and not self._notified:
             self._notified = True
             self._loop.call_soon_threadsafe(self.count)
 
     def count(self) -> None:
-        """Count the waiting attempts now, on the event loop."""
+        """Count the waiting attempts, and lend slots and child processes for them."""
         self._notified = False
         capacity = self._capacity
         waiting = [attempt for attempt in self._attempts if attempt.reports.waiting and attempt.running]
@@ -224,15 +228,15 @@ class QueueTurns:
     """Which of a worker's queues the next claim asks first: the one with the fewest claimed jobs in relation
     to its weight (default 1).
 
-    A queue that was empty has no advantage later. With `strict`, a pattern, or more than 32 queues, the given
-    order holds. Raises Invalid.
+    A queue that was empty has no advantage later. With `strict`, the given order holds; with a pattern, or
+    more than 32 queues, the claim decides. Raises Invalid.
     """
 
     def __init__(self, queues: Sequence[str] | Mapping[str, int], strict: bool = False) -> None:
         self._weights = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues, 1)
         _check(self._weights, strict)
         self._strict = strict or len(self._weights) == 1
-        # Shuffled, so that the first claims of many workers do not all ask the same queue
+        # Shuffled: the first claims of many workers must not all ask the same queue
         names = random.sample(list(self._weights), len(self._weights))
         self._taken = dict.fromkeys(names, 0.0)
         self._place = {name: i for i, name in enumerate(names)}
@@ -244,9 +248,7 @@ class QueueTurns:
         return sorted(queues, key=lambda queue: (self._taken[queue], self._place[queue]))
 
     def record(self, asked: Sequence[str], claimed: Iterable[str]) -> None:
-        """Count the jobs that a claim got. `asked`: the queues in the order of the claim; `claimed`: the
-        queue of each job.
-        """
+        """Count the jobs of a claim. `asked`: its queues in their order; `claimed`: the queue of each job."""
         taken = Counter(() if self._strict or verbs.is_wide(asked) else claimed)
         if not taken:
             return

@@ -1,4 +1,4 @@
-"""Claim jobs: two loops for each set of queues, of which one claims while the other's jobs run."""
+"""Claim jobs: two loops for each set of queues, so that two claims can be under way."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +21,7 @@ AWAITED_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class ClaimConfig:
-    """Options of a worker's claims: its name, its queues and their turns, and the lease in seconds."""
+    """Options of a worker's claims: the worker's name, its queues and their turns, and the lease in seconds."""
 
     worker: str
     queues: Sequence[str]
@@ -32,14 +32,14 @@ class ClaimConfig:
     life: str = ""
     """The name of this run of the worker if it has an exclusive identity; else empty."""
     drain: bool = False
-    """Whether the worker ends when its queues are empty."""
+    """Whether the worker ends when its queues are empty and no job runs."""
     ahead: bool = False
     """Whether the source can send a claim to Redis before there is a job, behind the blocking read."""
 
 
 class ClaimLoops:
-    """The loops that claim a worker's jobs, and call `start` with each. They call `lost` with jobs that a
-    claim made dead, and `replaced` when another worker has taken over this one's identity.
+    """The loops that claim a worker's jobs, and call `start` with each lease. They call `lost` with jobs that
+    a claim made dead, and `replaced` when another worker has taken over this one's identity.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class ClaimLoops:
         self._was_answered = False
 
     def start(self) -> list["asyncio.Task[None]"]:
-        """Start the loops, as tasks. A task ends when it may claim no more. It raises Unfit, and Forbidden
-        before any answer to a claim.
+        """Start the loops; return them as asyncio tasks. Each ends when it may claim no more. It raises
+        Unfit; Forbidden before any answer to a claim.
         """
         return [
             asyncio.create_task(self._run(queue_set))
@@ -70,8 +70,8 @@ class ClaimLoops:
         ]
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Stop the timer for maintenance. Returns the claim that it has under way, if any, for the caller to
-        cancel.
+        """Stop the maintenance timer, not the loops. Returns the timer's claim under way, if any, for the
+        caller to cancel.
         """
         return self._maintenance.stop()
 
@@ -228,7 +228,7 @@ class MaintenanceTimer:
         self._claim: asyncio.Task[None] | None = None
 
     def set(self, seconds: float) -> None:
-        """Do the maintenance in so many seconds. Replaces the time that was set before."""
+        """Do the maintenance in so many seconds. Replaces an earlier time."""
         if self._timer:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._start)

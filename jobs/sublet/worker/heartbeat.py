@@ -1,4 +1,4 @@
-"""Extend all leases of a worker in one call, renew its registration, and send its tasks' reports."""
+"""Extend all leases of a worker in one call, renew its registration, send its tasks' reports."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,9 @@ CANCEL_AGAIN_AFTER = 5.0
 
 
 class Heartbeat:
-    """Sends one worker's heartbeats, the reports of its tasks, and the renewals of its registration."""
+    """Sends one worker's heartbeats and reports, renews its registration, and ends attempts that are
+    cancelled or lost.
+    """
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class Heartbeat:
         self._notified = False
 
     def notify(self) -> None:
-        """Send the tasks' reports soon. Safe from any thread."""
+        """Make `run` send the tasks' reports soon. Safe from any thread."""
         if not self._notified and self._loop:
             self._notified = True
             self._loop.call_soon_threadsafe(self._news.set)
@@ -99,10 +101,10 @@ class Heartbeat:
 
     async def _note(self, notes: Sequence[tuple[Attempt, Note]]) -> None:
         try:
-            # The heartbeat of the same turn fails with NoNamespace too, and acts on it.
+            # The heartbeat of the same turn fails with NoNamespace, and acts on it.
             with contextlib.suppress(NoNamespace):
                 await self._source.note([note for _, note in notes])
-        except OutOfMemory as error:  # the jobs go on, and the notes are sent again
+        except OutOfMemory as error:  # the jobs go on; the notes are sent again
             put_back(notes)
             self._outage.hindered("store checkpoints and logs", error)
         except (Unavailable, asyncio.CancelledError):

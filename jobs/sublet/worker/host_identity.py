@@ -1,8 +1,8 @@
-"""Decide whether a worker that registered from this machine is certainly gone.
+"""Identify this process, and decide whether a worker of this machine is certainly gone.
 
-It is gone if it ran under the same kernel (boot id) and pid namespace, and its pid is free or belongs to a process that
-started at another time. If that cannot be known (clones of one snapshot,
-a hidden process), it is not.
+It is gone if it ran under the same kernel (boot id) and pid namespace, and its pid is free or belongs to a
+process with another start time. If that cannot be known (clones of one snapshot, a hidden process), it is
+not.
 """
 
 import os
@@ -20,7 +20,7 @@ _PLATFORMS = (
     ("KUBERNETES_SERVICE_HOST", "kubernetes"),
     ("INVOCATION_ID", "systemd"),
 )
-"""Environment variable and platform; the first that is set counts. Cloud Run services set K_SERVICE, too."""
+"""Environment variable and platform; the first that is set counts. Cloud Run services set K_SERVICE."""
 
 
 def identity() -> dict[str, Any]:
@@ -41,7 +41,9 @@ def identity() -> dict[str, Any]:
 
 
 def started(pid: int) -> int | None:
-    """Return when a process started, in kernel ticks since boot; None if it is gone, hidden, or a zombie."""
+    """Return when a process started, in kernel ticks since boot; None if it is gone, hidden, a zombie, or
+    without /proc.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
@@ -52,7 +54,7 @@ def started(pid: int) -> int | None:
 
 
 def resident_memory(children: Sequence[int]) -> int | None:
-    """Return the resident bytes of this process and of `children` (pids); None without /proc."""
+    """Return the resident bytes of this process and `children` (pids) together; None without /proc."""
     own, *others = (_resident(pid) for pid in (os.getpid(), *children))
     return None if own is None else own + sum(other or 0 for other in others)
 
@@ -66,8 +68,8 @@ def _resident(pid: int) -> int | None:
 
 
 def is_here(about: dict[str, Any], me: dict[str, Any]) -> bool:
-    """Whether a registered worker (`about`) ran on the machine, and in the pid namespace, of this process
-    (`me`).
+    """Whether a registered worker (`about`) certainly ran on the machine, and in the pid namespace, of this
+    process (`me`).
     """
     if not (me["boot"] and me["pidns"]):
         return False

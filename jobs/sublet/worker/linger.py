@@ -15,8 +15,7 @@ ASK_EVERY = 1.0
 class Linger:
     """How long a worker waits for more jobs: `seconds`; then it leaves if `may_leave` returns True.
 
-    The end of a job restarts the wait, but not in a pool: a pool that is too large would never
-    shrink.
+    The end of a job restarts the wait, but not in a pool, which would never shrink.
     """
 
     def __init__(
@@ -45,12 +44,12 @@ class Linger:
             self.since = time.monotonic()
 
     def wait_seconds(self, has_work: bool) -> float:
-        """Return for how many seconds the next claim waits for a job. `has_work`: whether jobs run."""
+        """Return how many seconds, at most 10, the next claim waits. `has_work`: whether jobs run."""
         return min(IDLE, max(self.seconds, ASK_EVERY) if has_work else max(0.0, self.left))
 
     async def ask_to_leave(self) -> None:
-        """Ask whether the worker may leave; set `dismissed` if so. No claim starts meanwhile. Without an
-        answer the worker stays.
+        """Ask whether the worker may leave, and set `dismissed`; after a no, wait anew. No claim starts
+        meanwhile. Without an answer the worker stays.
         """
         self.not_asking.clear()
         try:

@@ -29,15 +29,17 @@ def worker_name() -> str:
 
 
 def named_queues(queues: Sequence[str]) -> dict[str, Any]:
-    """Return the queues for a registration as JSON values; of more than 32, the first 32 and the number of all."""
+    """Return `queues` for a registration; of more than 32, the first 32, and the number of all as
+    `queue_count`.
+    """
     if len(queues) <= QUEUES_MAX:
         return {"queues": queues}
     return {"queues": queues[:QUEUES_MAX], "queue_count": len(queues)}
 
 
 class Registration:
-    """One worker's registration in Redis. `about` returns the description to store. `named`: the user chose
-    the name, which must not be used twice. The worker's `tasks` are published in the background.
+    """A worker's registration. `about` returns the description to store. `named`: the user chose the name,
+    which must not be used twice. Publishes `tasks` in the background.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class Registration:
         self._pool, self._summons = pool, summons
         self._lock = asyncio.Lock()
         self.unwanted = False
-        """Whether Redis asked the worker at its start to drain, e.g. because its pool wants no more workers."""
+        """Whether Redis asked the worker at its start to drain, e.g. as its pool wants no more."""
         self._host = host.identity()
         self._exclusive = bool(worker_id) or named
         self._is_replaced = False
@@ -74,11 +76,12 @@ class Registration:
 
     @property
     def life(self) -> str:
-        """The random name of this run, for claims; empty without an exclusive identity."""
+        """The random name of this run, for claims; empty without a worker identity."""
         return self._life if self._worker_id else ""
 
     async def enlist(self) -> int:
-        """Register the worker, and end its predecessors' leases; return the number of these leases.
+        """Register the worker, and end its predecessors' leases; return how many. If Redis has no room, only
+        logs that.
 
         Predecessors are workers of this machine whose process is gone, and the previous holder of this worker
         identity. Raises Invalid if a live worker of this machine has this name.
@@ -119,8 +122,8 @@ class Registration:
         )
 
     async def renew(self) -> bool:
-        """Renew the registration. Returns True if the worker must drain: an operator asked for it, or another
-        worker has taken over its identity or name.
+        """Renew the registration. Returns True if the worker must drain: an operator asked for it, its pool
+        does not need it, or another worker has its identity or name.
         """
         try:
             if self._exclusive and await self._is_superseded():
@@ -144,7 +147,9 @@ class Registration:
             )
 
     async def retire(self) -> bool:
-        """Ask whether this idle worker may leave; without a pool it may. After True its pool no longer counts it."""
+        """Return whether this idle worker may leave its pool; True without a pool. After True the pool does
+        not count it.
+        """
         # A later renewal would count the worker again.
         async with self._lock:
             if not self._pool:
@@ -182,7 +187,7 @@ class Registration:
         return self._record
 
     async def leave(self) -> None:
-        """Remove the registration. A failure is only logged."""
+        """Remove the registration, not the leases. A failure is only logged."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._source.leave(self._card())

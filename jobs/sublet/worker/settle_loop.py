@@ -17,8 +17,8 @@ FULL_BATCH = 50
 """So many outcomes are sent even while earlier ones lack an answer; fewer wait for it."""
 
 Settled = Callable[[Attempt, Ending, str], None]
-"""Called with each attempt whose outcome was sent, the outcome, and the answer: the job's new state, or a
-refusal.
+"""Called with each attempt whose outcome was answered, the outcome, and the answer: the job's new state, or a
+final refusal.
 """
 
 
@@ -38,7 +38,7 @@ class SettleLoop:
             self._waiting.set()
 
     async def run(self) -> None:
-        """Report outcomes until cancelled. Several tasks may run this at once."""
+        """Report outcomes until cancelled. Several asyncio tasks may run this at once."""
         while True:
             await self._waiting.wait()
             self._waiting.clear()

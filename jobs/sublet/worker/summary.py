@@ -17,8 +17,8 @@ _LOST = ("LEASE_LOST", "NOT_FOUND")
 
 @dataclass
 class Summary:
-    """What a worker did in one run: accepted outcomes by kind (`cancelled`: stopped on request), `refused` ones
-    (lease lost, or job deleted), and its `seconds`.
+    """What a worker did in one run: accepted outcomes by kind (`cancelled`: stopped on request), `refused`
+    ones (lease lost, or job deleted), and the run's `seconds`.
     """
 
     completed: int = 0
@@ -33,11 +33,11 @@ class Summary:
     start other workers.
     """
     stalled: bool = False
-    """Whether the worker ended because no job ended for too long, or as many threads as slots were stuck:
+    """Whether the worker ended because no job ended for too long, or as many cancelled tasks as slots ran on:
     replace it.
     """
     stuck: int = 0
-    """How many tasks ignored their cancellation. The process must be killed: an orderly exit would wait for
+    """How many tasks ignored their cancellation. Above 0, kill the process: an orderly exit would wait for
     them.
     """
 
@@ -53,7 +53,7 @@ class Summary:
 
 
 def outcome_text(ending: Ending, answer: str) -> str:
-    """Return an outcome as text: its reason, then the answer to it."""
+    """Return an outcome as text: its reason, if any, and the answer."""
     if isinstance(ending, Completion):
         return answer
     if isinstance(ending, Suspension):

@@ -1,4 +1,4 @@
-"""Run jobs: claim → run, with heartbeats meanwhile → complete, fail or release."""
+"""A worker: it claims jobs, runs them, sends heartbeats meanwhile, and settles each attempt."""
 
 import asyncio
 import os
@@ -33,24 +33,20 @@ from sublet.worker.time_limits.timeouts import Stalls, Timeouts
 from sublet.worker.time_limits.watchdog import Watchdog
 
 SLOTS = 100
-"""Default number of slots, if any task runs without a child process."""
+"""Default number of slots, unless all tasks run in child processes or as programs."""
 SETTLE_LOOPS = 2
 CANCELS_IGNORED = 5
 CLEAN_UP = 1.0
 LAST_SETTLE = 3.0
 
 Report = Callable[[str, Lease | None, str], None]
-"""A function that is called with each event: its name (`started`, `completed`, …), the job's lease or None,
-and details.
-"""
+"""Called at each event, with its name (`started`, `completed`, …), its job's lease or None, and details."""
 Loops = list["asyncio.Task[None]"]
 
 
 class Worker:
-    """Claims jobs and runs them, until it is stopped, drained, out of work or out of time.
-
-    A killed worker's jobs are queued again when their leases end, or when its successor on the same machine
-    starts.
+    """Claims jobs and runs them. When it is killed, its jobs are queued again, while tries are left, when
+    their leases end or another worker starts on this machine.
     """
 
     def __init__(
@@ -122,8 +118,8 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """Claim no more jobs; release those that still run after `grace` seconds. A second call releases them
-        at once.
+        """Make `run` claim no more jobs, and release those that still run after `grace` seconds. A second
+        call releases them at once.
         """
         hurry = self._state.stopping.is_set() and not self._draining
         self._draining = False
@@ -135,7 +131,7 @@ class Worker:
         self._stop_claiming(0.0 if hurry else self.config.grace)
 
     def drain(self) -> None:
-        """Claim no more jobs; end when the running ones have ended, or the run's `seconds` are over."""
+        """Make `run` claim no more jobs, and end when the running ones have ended, or its `seconds` are over."""
         if not self._state.stopping.is_set():
             self._draining = True
             self.report("draining", None, f"running jobs: {self._capacity.running}")
@@ -155,12 +151,13 @@ class Worker:
         max_jobs: int | None = None,
         linger: float = 0.0,
     ) -> Summary:
-        """Work until stopped; with `drain`, until no job can be claimed; with `max_jobs`, until so many attempts
-        have started, and these have ended; those of an `unknown_task` do not count.
+        """Work until stopped or drained; with `drain`, at most until no job runs or can be claimed; with
+        `max_jobs`, until so many attempts (not those of an `unknown_task`) have started and ended.
 
-        With `seconds`, the worker ends within that time: it starts no job whose timeout exceeds the rest (unless it
-        exceeds even the whole), and releases unfinished ones. With `drain`, it waits `linger` seconds for more jobs, and in a pool leaves
-        only when the pool can spare it. Raises Invalid for a name in use, Unfit, and Forbidden.
+        With `seconds`, the worker ends within that time: it starts no job whose timeout exceeds the rest
+        (unless it exceeds even the whole), and releases unfinished ones. With `drain`, it waits `linger`
+        seconds for more jobs, and in a pool leaves only when the pool can spare it. Raises Invalid for a name
+        in use, Unfit, and Forbidden.
         """
         started = self._prepare(seconds, max_jobs, linger)
         await self._enlist()

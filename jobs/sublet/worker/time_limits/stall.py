@@ -9,7 +9,7 @@ from sublet.worker.capacity import Capacity
 
 
 class Progress:
-    """Watches for a worker of which no job ends, and then calls `give_up` with the reason."""
+    """Notices that no running job of a worker ends; `watch` then calls `give_up` with the reason."""
 
     def __init__(
         self, attempts: Collection[Attempt], capacity: Capacity, give_up: Callable[[str], None]
@@ -21,7 +21,7 @@ class Progress:
         """When the last job ended (`time.monotonic`); 0: none has."""
 
     def job_starts(self) -> None:
-        """Call before a job counts as running: idle time is no stall."""
+        """Begin the time anew if no job runs. Call before the job counts as running."""
         if not self._capacity.running:
             self.since = time.monotonic()
 
@@ -34,7 +34,7 @@ class Progress:
         while (silent := self._silent()) < stall:
             pause, before = max(0.05, min(stall - silent, stall / 4)), time.monotonic()
             await asyncio.sleep(pause)
-            # Time during which the whole process was stopped does not count.
+            # Time while the process was stopped does not count.
             self.since += max(0.0, time.monotonic() - before - pause)
         for attempt in list(self._attempts):
             if attempt.context.seconds >= stall:

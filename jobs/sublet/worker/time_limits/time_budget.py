@@ -11,8 +11,8 @@ from sublet.protocol import keys
 
 
 class TimeBudget:
-    """A worker's time: `seconds` from now, or no limit. The `grace`, at most a fifth of that time, is left for
-    running jobs to end.
+    """A worker's time: `seconds` from now (None: no limit). The `grace`, at most a fifth of that time, is
+    left for running jobs to end.
 
     A job starts only if the rest exceeds its `timeout`. A timeout longer than the whole time less the grace
     is ignored.
@@ -36,7 +36,7 @@ class TimeBudget:
 
     @property
     def left(self) -> float:
-        """Seconds until the end; infinite without a limit."""
+        """Seconds until the end, negative after; infinite without a limit."""
         return float("inf") if self._ends is None else self._ends - time.monotonic()
 
     @property

@@ -14,9 +14,7 @@ BEGIN_SECONDS = 0.25
 
 
 class Timeouts(Generic[T]):
-    """Calls `on_timeout` with each item that was not removed in time. One timer for each duration, not for
-    each item.
-    """
+    """Calls `on_timeout` with each item that was not removed in time."""
 
     def __init__(self, on_timeout: Callable[[T], None]) -> None:
         self._on_timeout = on_timeout
@@ -68,13 +66,15 @@ class Timeouts(Generic[T]):
 
 
 class Stalls:
-    """Ends attempts that report no progress for the `stall` of their jobs."""
+    """Ends attempts that report no progress for the `stall` of their jobs. Waits for other jobs or a child
+    process do not count.
+    """
 
     def __init__(self) -> None:
         self._timers: dict[Attempt, asyncio.TimerHandle] = {}
 
     def add(self, attempt: Attempt) -> None:
-        """Begin to watch an attempt of a job with `stall`; one without it would be ended at once."""
+        """Begin to watch an attempt, whose job must have a `stall`."""
         attempt.reports.progressed_at = time.monotonic()
         self._check_in(_limit(attempt), attempt)
 

@@ -1,4 +1,4 @@
-"""A thread that notices a blocked event loop, which cannot send heartbeats, and logs the task that blocks it."""
+"""A thread that notices a blocked event loop, and logs the task that blocks it."""
 
 import asyncio
 import logging
@@ -20,8 +20,8 @@ Name = Callable[["asyncio.Task[Any] | None"], str]
 
 
 class Watchdog:
-    """Logs when the event loop is blocked; after `stall` seconds of that (None: never), ends the process with
-    exit code 1.
+    """Logs when this thread's event loop is blocked, with the task's `name`; after `stall` seconds of that
+    (None: never), ends the process with exit code 1.
     """
 
     def __init__(self, name: Name, stall: float | None = None) -> None:
