@@ -43,7 +43,7 @@ def test_a_worker_whose_places_all_wait_says_so_and_what_to_do(stage, kind):
     places = "2 child processes (1 of them lent)" if kind == "process" else "4 slots (2 of them lent)"
     assert f"all {places} wait for the results of other jobs" in event["detail"]
     assert "higher priority" in event["detail"]
-    until(lambda: any("every place of the worker waits" in line for line in stage.job(ids[0]).log), "the log")
+    until(lambda: any("every slot, or child process" in line for line in stage.job(ids[0]).log), "the log")
     if kind == "process":
         assert any("a line before" in line for line in stage.job(ids[0]).log)
     about = until(

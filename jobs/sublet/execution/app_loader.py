@@ -1,4 +1,4 @@
-"""Load the app that a command names. Errors are one line."""
+"""Load the apps that a command names."""
 
 import contextlib
 import os
@@ -16,8 +16,8 @@ from sublet.tasks.user_modules import import_by_name, is_module_name
 
 
 def load_app(target: str) -> App:
-    """Import the app MODULE:APP, or the only app of MODULE, and the modules of its `include`; modules in the
-    current folder come first. Raises Invalid.
+    """Import and return the app MODULE:APP, or the only app of MODULE, with its `include`; the current folder
+    is searched first. What they print goes to stderr. Raises Invalid.
     """
     # A command's own output must be readable by machines
     with contextlib.redirect_stdout(sys.stderr):
@@ -57,9 +57,7 @@ def merged(apps: Mapping[str, App]) -> App:
 
 
 def check_same_namespace(apps: Mapping[str, App]) -> None:
-    """Raise Invalid unless these apps, which share a worker, have the same namespace, server and partition
-    count.
-    """
+    """Raise Invalid unless these apps have the same namespace, server and partition count."""
     (place, app), *others = apps.items()
     for other_place, other in others:
         for field in ("redis_url", "namespace", "partitions"):
@@ -107,7 +105,7 @@ def _module_advice(name: str, attribute: str) -> str:
 
 
 def target_of(target: str) -> str:
-    """Return MODULE:APP of an imported app: the source with which its schedules are stored."""
+    """Return MODULE:APP for an imported MODULE or MODULE:APP: the source that its schedules are stored with."""
     name, _, attribute = target.partition(":")
     if attribute:
         return target

@@ -22,8 +22,10 @@ from sublet.tasks.error_rules import ErrorRules
 from sublet.tasks.programs.program import ProgramFailed
 
 KEEP_AGAIN = 0.5
-"""Seconds between two tries to keep a step while the server is away."""
-STARVED = "every place of the worker waits for the result of another job; see the worker's output"
+"""Seconds between two tries of `Reports.ask` while the server is unavailable."""
+STARVED = (
+    "every slot, or child process, of the worker waits for the result of another job; see the worker's output"
+)
 
 
 class Why(StrEnum):
@@ -38,13 +40,13 @@ class Why(StrEnum):
 
 
 class UnknownTask(JobsError):
-    """This worker lacks the task or cannot load it, or the task does not take the arguments: the job is
-    released.
+    """This worker lacks the task or its large payload, or cannot load it, or the task does not take the
+    arguments: the job is released.
     """
 
 
 def unfit(error: Invalid) -> UnknownTask:
-    """Make the error for a payload that does not match the task's parameters."""
+    """Make the error for a payload that does not fit the task's parameters."""
     return UnknownTask(f"the payload does not match this worker's version of the task: {error}")
 
 
@@ -53,8 +55,8 @@ class Crashed(JobsError):
 
 
 class Ended(Exception):
-    """Carries the outcome of an attempt without a result: from a child process or thread, or of an exception
-    that asyncio must not see.
+    """Carries an outcome without a result: from a child process or thread, or of an exception that asyncio
+    must not see.
     """
 
     def __init__(self, ending: Ending) -> None:
@@ -63,10 +65,10 @@ class Ended(Exception):
 
 
 class Reports:
-    """What the task of an attempt reports: of each kind, the last report that is not sent yet; and whether
-    the task waits for another job's result.
+    """Reports of an attempt's task: of each kind the last unsent one; and whether the task waits for another
+    job's result.
 
-    `notify` is called when there is a report to send, `waits` when `waiting` changes; both from any thread.
+    Calls `notify` when there is a report to send, `waits` when `waiting` changes; both from any thread.
     """
 
     progress = checkpoint = log = detail = cost = b""
@@ -77,7 +79,7 @@ class Reports:
     following: Following | None = None
     """The jobs that follow, of a task in a child process."""
     storage: Storage | None = None
-    """For large results of other jobs."""
+    """For large results of other jobs; None without a backend."""
     emitter: Emitter | None = None
 
     def __init__(
@@ -86,7 +88,7 @@ class Reports:
         self._notify, self._waits, self._source = notify, waits, source
 
     def open_steps(self, lease: Lease) -> Steps:
-        """Return the steps of the attempt, for its kind of task."""
+        """Return the attempt's steps: PlainSteps for a task in a thread, else LoopSteps."""
         ask, loop = partial(self.ask, lease), self.thread_of
         if loop is None:
             return LoopSteps(lease, ask, self.storage)
@@ -97,8 +99,8 @@ class Reports:
         )
 
     async def ask(self, lease: Lease, what: str, argument: Any) -> Any:
-        """Call the source's method `what` until the server answers, as a result must not be lost; `emit` collects chunks.
-        What was emitted before is sent before. Raises Refused, Invalid.
+        """Call the source's method `what` until the server answers; return the answer. `emit` only adds to a
+        batch, which other calls send first. Raises Refused, Invalid, lasting Unavailable.
         """
         if self._source is None:
             raise Invalid("this attempt keeps no steps")
@@ -125,7 +127,9 @@ class Reports:
         await self.emitter.add(chunk)
 
     def add(self, news: News, body: bytes) -> None:
-        """Keep a report; it replaces an unsent one of its kind. Safe from any thread."""
+        """Keep a report; it replaces an unsent one of its kind, or (FOLLOWING) adds to it. Safe from any
+        thread.
+        """
         if news is News.WAITING:
             self.waiting = body == b"1"
             self._waits()
@@ -150,8 +154,8 @@ class Reports:
 
 
 class Attempt:
-    """One leased job and the run of its task. `notify` is called when there is a report to send, `waits` when
-    the task begins or ends a wait for another job.
+    """One leased job and the run of its task. Calls `notify` when there is a report to send, `waits` when the
+    task begins or ends a wait for another job.
     """
 
     why: Why | None = None
@@ -162,7 +166,9 @@ class Attempt:
     cancels_ignored = 0
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None
-    """The task that sent, or sends, the latest notes; the outcome is reported after it. None before the first."""
+    """The asyncio task that sent, or sends, the latest notes: the outcome waits for it. None before the
+    first.
+    """
 
     def __init__(
         self,
@@ -176,7 +182,7 @@ class Attempt:
         self.context = Context(lease, self.reports.add, notify, self.reports)
 
     def note(self) -> Note | None:
-        """Return and forget the checkpoint, log and cost that are not sent yet; None without them."""
+        """Return and forget the checkpoint, log and cost that are not sent yet; None without any."""
         unsent = self.reports
         if not (unsent.checkpoint or unsent.log or unsent.cost):
             return None
@@ -192,7 +198,7 @@ class Attempt:
         unsent.cost = unsent.cost or note.cost
 
     def end(self, why: Why) -> None:
-        """Cancel the running task. The first call's reason, `why`, decides the outcome."""
+        """Cancel the running task, once. `why` decides the outcome of a task that ends as cancelled."""
         if self.why is None and self.running and not self.running.done():
             self.why, self.cancelled_at = why, time.monotonic()
             self.context.ending = why.value
@@ -289,6 +295,6 @@ def _words(error: BaseException) -> tuple[str, str]:
 
 
 def put_back(notes: Sequence[tuple[Attempt, Note]]) -> None:
-    """Put back notes that could not be sent, to send them later; newer ones win."""
+    """Keep notes that could not be sent, unless there are newer ones."""
     for attempt, note in notes:
         attempt.put_back(note)

@@ -44,7 +44,7 @@ FLUSH_EVERY = 0.1
 
 
 def main() -> None:
-    """Run jobs until the parent closes the pipe, or is gone."""
+    """Prepare this process, then run the parent's jobs (`JobRunner.serve`)."""
     parent = int(sys.argv[1])
     source, out, life = _take_pipes(int(sys.argv[2]), int(sys.argv[5]))
     _die_with(parent)
@@ -168,7 +168,9 @@ class JobRunner:
         self._flushed = True
 
     def serve(self) -> None:
-        """Import the tasks, then run jobs until the pipe closes or a job runs out of memory."""
+        """Import the tasks (failures are only printed), then run jobs until the pipe closes or a job runs out
+        of memory.
+        """
         if self._memory:
             _limit_memory(self._memory)
         keep_logs()
@@ -196,7 +198,7 @@ class JobRunner:
         self._write(frames.frame(frames.BACK, given.to_bytes(4, "big")))
 
     def log_starved(self) -> None:
-        """Write to the running job's log that all places of the worker wait for other jobs' results."""
+        """Write to the running job's log that all slots, or child processes, wait for other jobs' results."""
         context = self._context
         if context:
             context.log(f"warning {STARVED}")
@@ -273,7 +275,7 @@ class JobRunner:
         return done.result
 
     def open_steps(self, lease: Lease) -> PlainSteps:
-        """Return the steps of a job, which the parent keeps."""
+        """Return the running job's steps; they ask the parent."""
         return PlainSteps(lease, partial(self._ask, lease), self._storage)
 
     def _ask(self, lease: Lease, what: str, argument: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One child process, seen from its parent. Nothing here blocks: a job costs one write and one read."""
+"""One child process, seen from its parent. Nothing here blocks."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,7 @@ class ChildRun(asyncio.Future[Completion]):
         return self.child is not None and bool(self.child.jobs) and self.child.jobs[0] is self
 
     def log_starved(self) -> None:
-        """Write to the job's log that all places of the worker wait for other jobs' results."""
+        """Write to the job's log that all slots, or child processes, wait for other jobs' results."""
         if self.child:
             self.child.log_starved()
 
@@ -96,7 +96,7 @@ class Pool(Protocol):
 
 
 class ChildProcess:
-    """One child process. It leads its own process group and session: its tasks' processes die with it."""
+    """A child process. It leads its own process group and session: its tasks' processes die with it."""
 
     def __init__(self, pool: Pool, hello: bytes, loop: "AbstractEventLoop") -> None:
         self._pool, self._loop = pool, loop
@@ -150,8 +150,8 @@ class ChildProcess:
             self.ask_back()
 
     def ask_stack(self, job: ChildRun) -> bool:
-        """Make the child write the stack of a running job; the child is killed 0.2 s later at most. Returns
-        False if the job does not run.
+        """Make the child write the stack of a running job; kill the child 0.2 s later at most, unless the job
+        ends. Returns False if the job does not run.
         """
         self._read()
         if not (self._open and self.jobs and self.jobs[0] is job) or self._asked or job.done():
@@ -195,7 +195,7 @@ class ChildProcess:
         self._requests.send(frames.frame(frames.ASK_BACK, b""))
 
     def log_starved(self) -> None:
-        """Write to the running job's log that all places of the worker wait for other jobs' results."""
+        """Write to the running job's log that all slots, or child processes, wait for other jobs' results."""
         self._requests.send(frames.frame(frames.STARVED, b""))
 
     def _read(self) -> None:
@@ -297,7 +297,7 @@ class ChildProcess:
         self._leave(seconds, retired=True)
 
     def kill(self) -> None:
-        """Kill the child's process group now."""
+        """Kill the child's process group; its running job fails, the others go back to the pool."""
         if self._open:
             self._kill_group()
             self._leave(0.0)

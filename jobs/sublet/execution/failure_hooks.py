@@ -15,11 +15,11 @@ from sublet.tasks.failures import AttemptFailure, FailureHook
 log = logging.getLogger(__name__)
 
 SECONDS = 5.0
-"""Most seconds of one hook's call, and of all calls under way when the worker ends."""
+"""How many seconds a hook's call is awaited, and at the worker's end all calls."""
 TOGETHER = 8
-"""Most failures whose hooks run at the same time."""
+"""Most failures whose hooks run at once."""
 WAITING = 1000
-"""Most failures that wait for their hooks; more are dropped."""
+"""Most failures whose hooks wait or run; for more none is called."""
 
 
 class FailureHooks:
@@ -32,8 +32,8 @@ class FailureHooks:
         self._threads = 0
 
     def settled(self, ending: Ending, answer: str) -> None:
-        """Call the hooks for a failure (no cancellation), or outcome that made the job dead. `answer`: the
-        new state, or a refusal.
+        """Call the hooks for a failure (no cancellation), or a release or suspension that made the job dead;
+        not if `answer` is a refusal.
         """
         lease, state = ending.lease, answer.partition(" ")[0]
         if state in ("LEASE_LOST", "NOT_FOUND"):
@@ -119,7 +119,7 @@ class FailureHooks:
         return future
 
     async def aclose(self, seconds: float) -> None:
-        """Wait up to `seconds`, at most 5, for calls of hooks, then cancel them."""
+        """Wait up to `seconds`, at most 5, for calls of hooks, then cancel them; threads continue."""
         if self._calls:
             _, late = await asyncio.wait(self._calls, timeout=min(seconds, SECONDS))
             for call in late:

@@ -1,4 +1,4 @@
-"""Completions: a task's result, and the jobs that follow if it returned `Then`."""
+"""A task's result, and the jobs that follow if it returned `Then`."""
 
 import json
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from sublet.then import Then
 from sublet.workflows import following
 
 CHUNK = 128 * 1024
-"""Bytes of arguments in one frame, unless one job has more."""
+"""Most bytes of arguments in a frame of several jobs."""
 
 
 def completion_of(lease: Lease, arguments: Arguments, value: Any, most: float) -> Completion:
-    """Make the outcome of a returned value. Raises InvalidResult."""
+    """Make the outcome of a returned value. Raises InvalidResult, e.g. above `most` bytes."""
     if not isinstance(value, Then):
         return Completion(lease, arguments.dump_result(value, most))
     return Completion(
@@ -45,7 +45,7 @@ def _following(lease: Lease, task: str, value: Then[Any]) -> Following:
 
 
 def chunks(following: Following) -> Iterator[bytes]:
-    """Write the jobs that follow as parts of limited size."""
+    """Yield the jobs that follow in parts of limited size."""
     part: list[Submission] = []
     size = 0
     for job in following.jobs:
@@ -75,7 +75,7 @@ def _words(job: Submission) -> list[str]:
 
 
 def joined(before: Following | None, part: bytes) -> Following:
-    """Add a part to those before it. Raises ValueError."""
+    """Add a part's jobs to `before`. Raises ValueError."""
     workflow, jobs, callback, on_failure = json.loads(part.decode("utf-8", "surrogateescape"))
     earlier = before.jobs if before is not None and before.workflow == workflow else ()
     own = [_job(words) for words in jobs]

@@ -1,12 +1,11 @@
-"""Frames between a worker and its child processes, over plain pipes: four bytes of length, one byte of kind,
-the body.
+"""Frames between a worker and its child processes: four bytes of length, one byte of kind, the body.
 
-To a child: one HELLO (JSON: modules, the tasks' addresses, the memory limit); then, when it is idle, one JOB or several
-short ones. From a child: one UP; then for each job any number of reports (`NEWS`), and one of RESULT, FAILURE (JSON: code,
-message, detail, again), SPENT (a failure after which the child must be replaced), RELEASE (JSON: delay, reason, code) or
-SUSPENSION (JSON: kind, name, seconds). After ASK_BACK, it drops the jobs that have not begun and sends their number in a
-BACK; after STARVED, it logs a warning. ASK (JSON: number, job id, what, argument) asks for steps or upstreams; an ANSWER
-with its number follows.
+To a child: one HELLO (JSON, see `hello`); then, when it is idle, one JOB or several short ones. From a child:
+one UP; then for each job any number of reports (`NEWS`), and one of RESULT, FAILURE (JSON: code, message,
+detail, again), SPENT (a failure after which the child must be replaced), RELEASE (JSON: delay, reason, code)
+or SUSPENSION (JSON: kind, name, seconds). After ASK_BACK, the child drops the jobs that have not begun and
+sends their number in a BACK; after STARVED, it logs a warning. ASK (JSON: number, job id, what, argument) is
+a question of `FORMS`; an ANSWER with its number follows.
 """
 
 import json
@@ -36,7 +35,7 @@ BACK: Final = b"B"
 ASK_BACK: Final = b"?"
 STARVED: Final = b"!"
 ANSWER: Final = b"A"
-"""ASK_BACK, STARVED and ANSWER are sent on the pipe that closes at the parent's death."""
+"""Answers an ASK. Like ASK_BACK and STARVED, it is sent on the pipe that closes at the parent's death."""
 ENDS: Final = (RESULT, FAILURE, SPENT, RELEASE, SUSPENSION)
 NEWS: Final = {news.value.encode(): news for news in News}
 
@@ -183,20 +182,20 @@ def ask(number: int, job_id: str, what: str, argument: Any) -> bytes:
 
 
 def asked(body: bytes) -> tuple[int, str, str, Any]:
-    """Parse that frame: its number, the job's id, what, and the argument. Raises ValueError, KeyError."""
+    """Parse an ASK: its number, the job's id, what, and the argument. Raises ValueError, KeyError."""
     number, job_id, what, argument = json.loads(body)
     return number, job_id, what, FORMS[what].read(argument)
 
 
 def answer(number: int, what: str, found: Any) -> bytes:
-    """Build the answer to it, which may be an error."""
+    """Build the ANSWER to an ASK. `found`: its answer, or an error."""
     if isinstance(found, JobsError):
         return frame(ANSWER, json.dumps([number, "", type(found).__name__, str(found)]).encode())
     return frame(ANSWER, json.dumps([number, what, FORMS[what].write_answer(found)]).encode())
 
 
 def answered(body: bytes) -> tuple[int, Any]:
-    """Parse the answer."""
+    """Parse an ANSWER: its number, and the answer or error."""
     number, what, *words = json.loads(body)
     if not what:
         kind = getattr(errors, words[0])

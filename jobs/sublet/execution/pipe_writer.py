@@ -33,7 +33,7 @@ class PipeWriter:
         self.send(data)
 
     def stop(self) -> None:
-        """Drop what was not written, before the pipe is closed."""
+        """Drop what was not written; the caller then closes the pipe."""
         if self._unsent:
             self._unsent = b""
             self._loop.remove_writer(self._end)

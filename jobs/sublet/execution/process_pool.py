@@ -1,4 +1,4 @@
-"""Child processes for plain functions: spawned, spoken to over plain pipes, and killed when a task must end.
+"""Child processes for plain functions, killed when a task must end.
 
 The death of a child fails only the job that it runs.
 """
@@ -31,17 +31,16 @@ MEMORY_MIN = 64 << 20
 """The smallest allowed memory limit in bytes: a child without tasks needs about half of it."""
 CPU_MAX = 10**9
 AHEAD, AHEAD_SECONDS = 100, 0.02
-"""Most jobs that may wait for a free child, and most seconds of work that they may be, by the recent duration
-of jobs.
+"""Most jobs that may wait for a free child, and most seconds of their work, by the recent duration of jobs.
 """
 BATCH, BATCH_SECONDS, BATCH_BYTES = 16, 0.004, 4096
 """Limits of the jobs sent to a child at once: their number, seconds by the recent duration of jobs, and bytes."""
 RECALL = 0.02
 """A child whose job takes longer than these seconds gives back the jobs behind it."""
 PATIENCE = 0.5
-"""After so many seconds in which no job ends, jobs that wait for a child are released."""
+"""After so many seconds in which no job ends, jobs that wait for a busy child are released."""
 TRIES = 3
-"""After so many failed starts of a child in a row, waiting jobs fail."""
+"""After so many failed starts of a child in a row, waiting jobs fail if no child runs."""
 SPARE_SECONDS = 10.0
 """Seconds after which an idle child beyond `processes` is ended."""
 PAUSE, PAUSE_MAX = 0.1, 10.0
@@ -79,7 +78,9 @@ NO_LIMITS = Limits()
 
 
 class ProcessPool:
-    """Up to `processes` child processes, started when needed, that run plain functions. `lend` allows more."""
+    """Up to `processes` child processes, started when needed, that run plain functions. `lend` allows more.
+    Raises Invalid.
+    """
 
     def __init__(
         self,
@@ -311,7 +312,9 @@ class ProcessPool:
         self._recruit()
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """End all children: idle ones may take `patience` seconds, at most 2, to exit; the others are killed."""
+        """Cancel all jobs, and end all children: idle ones may take `patience` seconds, at most 2, to exit;
+        the others are killed.
+        """
         self._closed = True
         for timer in (self._pause, self._minder, self._recaller, self._shedder):
             if timer:

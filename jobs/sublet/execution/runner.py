@@ -1,4 +1,6 @@
-"""Run attempts: async functions on the worker's event loop, plain ones in child processes or threads."""
+"""Run attempts: async functions and programs on the worker's event loop, plain functions in child processes
+or threads.
+"""
 
 import asyncio
 import math
@@ -27,7 +29,7 @@ __all__ = ["NO_LIMITS", "Limits", "Runner"]
 
 
 class Runner:
-    """Runs tasks: async functions on the event loop, plain ones in child processes or threads.
+    """Runs a worker's tasks.
 
     Raises Invalid for a plain function that a child process cannot import, and for limits that cannot be
     enforced.
@@ -79,9 +81,7 @@ class Runner:
 
     @staticmethod
     def log_starved(attempt: Attempt) -> None:
-        """Write a warning to an attempt's log: it waits, like all others of this worker, for other jobs'
-        results.
-        """
+        """Warn in an attempt's log that it, like all others of this worker, waits for other jobs' results."""
         if isinstance(attempt.running, ChildRun):
             attempt.running.log_starved()
         else:

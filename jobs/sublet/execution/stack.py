@@ -14,7 +14,7 @@ from sublet.source_tree import PACKAGE
 DETAIL_MAX = 4096
 """How many characters of a traceback or stack are kept, from its end."""
 MESSAGE_MAX = 1024
-"""The same of a message's beginning."""
+"""Most characters of a message that are kept."""
 SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
 """The signal at which a child process writes its stack."""
 _OWN = (os.path.dirname(__file__) + os.sep, str(PACKAGE / "execution") + os.sep)
@@ -22,13 +22,13 @@ _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
 
 def write_at_signal(pipe: int) -> None:
-    """From now on write the stacks of all threads to a non-blocking pipe whenever this process gets SIGNAL."""
+    """Write the stacks of all threads to a non-blocking pipe whenever this process gets SIGNAL."""
     faulthandler.register(SIGNAL, pipe, all_threads=True)
 
 
 def from_child(written: bytes) -> str:
     """Format the stacks that a child process wrote: the task's thread first, without Sublet's frames; empty
-    without it.
+    without that thread.
     """
     task, others = "", []
     for block in written.decode("utf-8", "replace").split("\n\n"):
@@ -71,7 +71,7 @@ def of_error(error: BaseException) -> str:
 
 
 def cut(message: str) -> str:
-    """Return a message, or its beginning and `…`."""
+    """Return a message, above 1024 characters its beginning and `…`."""
     return message if len(message) <= MESSAGE_MAX else f"{message[: MESSAGE_MAX - 1]}…"
 
 

@@ -65,8 +65,8 @@ class ThreadPool:
         return call
 
     def grow(self) -> None:
-        """Start a thread if a job waits for one and fewer run than `most`, `lent`, and one for each stuck one
-        (for at most `most` of these).
+        """Start a thread if a job waits for one, and fewer than `most` + `lent` run, without stuck ones (at
+        most `most`).
         """
         if self._wanted > self._alive and self._alive < self.most + self.lent + min(self.stuck, self.most):
             self._alive += 1

@@ -72,4 +72,4 @@ FORMS = {
     "emit": _Form(_text, _raw, lambda nothing: None, lambda nothing: None),
     "upstream": _Form(int, int, _write_page, _read_page),
 }
-"""By the name of the method of `JobSource` that answers."""
+"""The questions, by the method of `JobSource` that answers."""

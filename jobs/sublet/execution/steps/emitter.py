@@ -19,7 +19,7 @@ KEPT_BYTES, KEPT_CHUNKS = 4 * BATCH_BYTES, 10 * EMIT_MAX
 
 
 class Emitter:
-    """The chunks of one attempt that are not sent yet. For one event loop."""
+    """The unsent chunks of one attempt. For one event loop."""
 
     def __init__(
         self, send: Callable[[Emission], Awaitable[Any]], again: Callable[[], Awaitable[None]]
@@ -33,7 +33,7 @@ class Emitter:
         self._sending: asyncio.Task[None] | None = None
 
     async def add(self, chunk: bytes) -> None:
-        """Send a chunk, at most 50 ms later. Raises the error of an earlier send."""
+        """Add a chunk; it is sent within about 50 ms. Raises the error of an earlier send."""
         if self._bytes >= KEPT_BYTES or len(self._unsent) >= KEPT_CHUNKS:
             await self.flush()
         if self._error:
@@ -94,7 +94,7 @@ class Emitter:
         del self._unsent[: len(batch)]
 
     async def flush(self) -> None:
-        """Send all chunks now, and again without an answer; after another error some are left."""
+        """Send all chunks now, again until the server answers; another error leaves some, and is not raised."""
         while self._unsent and not self._error:
             self._start()
             if self._sending:
@@ -118,7 +118,7 @@ def _codec() -> JsonCodec:
 
 
 def encoded(chunk: Any) -> bytes:
-    """Return a chunk as JSON, as steps are. Raises Invalid."""
+    """Return a chunk as JSON. Raises Invalid, e.g. above 64 KiB."""
     try:
         value: bytes = _codec().dump(chunk, warnings="error")
     except (PydanticSerializationError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""Keep the steps of a running attempt: later attempts find the result of a kept one by its name.
+"""Keep the steps of a running attempt: later attempts find a kept result by its name.
 
-Plans yield a question to the worker's source of jobs, or a call to make; `LoopSteps` follows them in async tasks,
-`PlainSteps` in plain ones.
+Plans yield a question to the worker's source of jobs, or a call to make; `LoopSteps` follows them in async
+tasks, `PlainSteps` in plain ones.
 """
 
 import asyncio
@@ -142,7 +142,7 @@ class LoopSteps:
 
     @property
     def renewed(self) -> bool:
-        """Whether this attempt has kept a step."""
+        """Whether this attempt has kept a new step."""
         return self._plans.renewed
 
     async def step(
@@ -160,7 +160,7 @@ class LoopSteps:
         return await self._follow(self._plans.wait_for(name, seconds))
 
     async def call(self, name: str, job: Submission) -> Any:
-        """Return the result of a job of its own; raise Suspended until it has ended."""
+        """Submit a job once and return its result; raise Suspended until it has ended, JobFailed without one."""
         return await self._follow(self._plans.call(name, job))
 
     async def emit(self, chunk: Any) -> None:
@@ -168,7 +168,7 @@ class LoopSteps:
         await self._ask("emit", encoded(chunk))
 
     def upstream(self) -> LoopUpstream:
-        """Return the outcomes of its upstreams."""
+        """Return the outcomes of upstream jobs."""
         return LoopUpstream(partial(self._ask, "upstream"), self._storage)
 
     async def _follow(self, plan: Plan[T]) -> T:
@@ -191,7 +191,7 @@ class LoopSteps:
 
 
 class PlainSteps:
-    """The steps of an attempt of a plain function. `ask` blocks until the answer is there."""
+    """The steps of an attempt of a plain function. `ask` blocks until the answer."""
 
     def __init__(self, lease: Lease, ask: Callable[[str, Any], Any], storage: Storage | None) -> None:
         self._ask, self._storage = ask, storage
@@ -199,7 +199,7 @@ class PlainSteps:
 
     @property
     def renewed(self) -> bool:
-        """Whether this attempt has kept a step."""
+        """Whether this attempt has kept a new step."""
         return self._plans.renewed
 
     def step(
@@ -217,7 +217,7 @@ class PlainSteps:
         return self._follow(self._plans.wait_for(name, seconds))
 
     def call(self, name: str, job: Submission) -> Any:
-        """Return the result of a job of its own; raise Suspended until it has ended."""
+        """Submit a job once and return its result; raise Suspended until it has ended, JobFailed without one."""
         return self._follow(self._plans.call(name, job))
 
     def emit(self, chunk: Any) -> None:
@@ -225,7 +225,7 @@ class PlainSteps:
         self._ask("emit", encoded(chunk))
 
     def upstream(self) -> PlainUpstream:
-        """Return the outcomes of its upstreams."""
+        """Return the outcomes of upstream jobs."""
         return PlainUpstream(partial(self._ask, "upstream"), self._storage)
 
     def _follow(self, plan: Plan[T]) -> T:
@@ -246,7 +246,7 @@ class PlainSteps:
 async def answer(
     ask: Callable[[Lease, str, Any], Awaitable[Any]], lease: Lease, number: int, what: str, argument: Any
 ) -> bytes:
-    """Ask for a child process; return the frame with the answer."""
+    """Ask for a child process; return the frame with the answer or error."""
     try:
         return frames.answer(number, what, await ask(lease, what, argument))
     except Exception as error:  # noqa: BLE001  # the task gets it

@@ -1,4 +1,4 @@
-"""The outcomes of the jobs that a running job waited for."""
+"""The outcomes of a running job's upstream jobs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
@@ -13,7 +13,7 @@ from sublet.workflows.upstream import UpstreamPage
 
 
 class LoopUpstream:
-    """The outcomes for an async task."""
+    """The upstream jobs' outcomes, for an async task."""
 
     def __init__(self, read: Callable[[int], Awaitable[UpstreamPage]], storage: Storage | None) -> None:
         self._read, self._storage = read, storage
@@ -42,7 +42,7 @@ class LoopUpstream:
 
 
 class PlainUpstream:
-    """The outcomes for a plain function."""
+    """The upstream jobs' outcomes, for a plain function."""
 
     def __init__(self, read: Callable[[int], UpstreamPage], storage: Storage | None) -> None:
         self._read, self._storage = read, storage
@@ -71,9 +71,10 @@ def _outcome(storage: Storage | None, job_id: str, standing: Standing) -> Outcom
 
 
 def large_result(storage: Storage | None, job_id: str, reference: bytes) -> bytes:
-    """Fetch a result that is stored outside Redis. Raises PayloadLost, Unavailable, Invalid."""
+    """Fetch a result stored outside Redis. Raises PayloadLost, Unavailable, Invalid."""
     if storage is None:
         raise Invalid(
-            f"the result of job {job_id} is stored outside Redis, and this worker has no large_payloads"
+            f"the result of job {job_id} is stored outside Redis, and this worker has no large_payloads: "
+            "give them to its App"
         )
     return storage.get(job_id, reference)
