@@ -17,7 +17,7 @@ from sublet.tasks.user_modules import import_by_name, is_module_name
 
 def load_app(target: str) -> App:
     """Import and return the app MODULE:APP, or the only app of MODULE, with its `include`; the current folder
-    is searched first. What they print goes to stderr. Raises Invalid.
+    is searched first. Their output goes to stderr. Raises Invalid.
     """
     # A command's own output must be readable by machines
     with contextlib.redirect_stdout(sys.stderr):

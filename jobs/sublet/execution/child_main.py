@@ -179,7 +179,7 @@ class JobRunner:
                 self._task(number)
             except UnknownTask as error:
                 print(f"sublet: {error}", file=sys.stderr)  # noqa: T201  # its jobs are released with the same message
-        # The imported modules stay: the garbage collector need not visit them again.
+        # The garbage collector need not visit the imported modules again.
         gc.freeze()
         self._write(frames.frame(frames.UP, b""))
         while not self._spent and (bodies := _receive(self._source)):

@@ -226,7 +226,7 @@ class ChildProcess:
 
     def _receive(self, kind: bytes, body: bytes) -> None:
         if kind in frames.NEWS:
-            # Without a job, the frame is from a thread that has outlived its job.
+            # Without a job: from a thread that has outlived its job.
             if self.jobs:
                 self.jobs[0].attempt.reports.add(frames.NEWS[kind], body)
         elif kind == frames.ASK:

@@ -24,7 +24,7 @@ def read_payload(storage: Storage | None, lease: Lease) -> bytes:
 
 def described(storage: Storage | None, apps: Any) -> dict[str, Any] | None:
     """Return as JSON values how a child process reaches large payloads: through its app's backend, or a
-    backend with this address. None without a backend.
+    backend made from `address`. None without a backend.
     """
     if storage is None:
         return None

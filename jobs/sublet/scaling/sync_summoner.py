@@ -109,8 +109,8 @@ async def _invoke(
 
 
 class SyncSummoner:
-    """Summons workers after submits, in a thread that ends when it has nothing to do. At its end, the
-    process waits for the thread, up to some 30 s.
+    """Summons workers after submits, in a thread that ends when it has nothing to do. The process's end waits
+    for the thread, up to some 30 s.
     """
 
     def __init__(self, settings: Settings, invokers: Invokers = invokers_of) -> None:

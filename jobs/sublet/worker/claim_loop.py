@@ -34,7 +34,7 @@ class ClaimConfig:
     drain: bool = False
     """Whether the worker ends when its queues are empty and no job runs."""
     ahead: bool = False
-    """Whether the source can send a claim to Redis before there is a job, behind the blocking read."""
+    """Whether the source can send a claim together with the blocking read that waits for a job."""
 
 
 class ClaimLoops:

@@ -14,7 +14,7 @@ RETRY_AFTER = 0.5
 FULL_AGAIN = 1.0
 """Seconds between two tries to store jobs in a full queue."""
 FULL_BATCH = 50
-"""So many outcomes are sent even while earlier ones lack an answer; fewer wait for it."""
+"""So many outcomes are sent even while earlier ones lack an answer; fewer wait for that answer."""
 
 Settled = Callable[[Attempt, Ending, str], None]
 """Called with each attempt whose outcome was answered, the outcome, and the answer: the job's new state, or a

@@ -157,7 +157,7 @@ class Worker:
         With `seconds`, the worker ends within that time: it starts no job whose timeout exceeds the rest
         (unless it exceeds even the whole), and releases unfinished ones. With `drain`, it waits `linger`
         seconds for more jobs, and in a pool leaves only when the pool can spare it. Raises Invalid for a name
-        in use, Unfit, and Forbidden.
+        in use, Refused, Unfit, and Forbidden.
         """
         started = self._prepare(seconds, max_jobs, linger)
         await self._enlist()

@@ -25,7 +25,7 @@ KINDS = ("http", "lambda", "process", "none")
 SECONDS = 5.0
 """Time limit of one `invoke` in seconds, for any number of workers."""
 AT_ONCE = 16
-"""Most calls of one invoker at the same time; further calls wait, within the time limit of `invoke`."""
+"""Most calls of one invoker at once; further ones wait, within the limit of `invoke`."""
 PRIVATE = "SUBLET_INVOKE_PRIVATE"
 """The environment variable that allows more targets: `1` in private networks and without TLS; `local` on this
 machine, too.
@@ -114,8 +114,8 @@ def allowed_reach(environment: Mapping[str, str] | None = None) -> Reach:
 
 
 def check_target(kind: str, target: str, *, reach: Reach | None = None) -> None:
-    """Raise Invalid unless the invoker `kind` exists and can call `target`. `reach`: the addresses that it
-    may call; None: those that the environment allows.
+    """Raise Invalid unless the invoker `kind` exists and may call `target` ("" for `process` and `none`).
+    `reach`: the addresses that it may call; None: those that the environment allows.
     """
     if kind not in KINDS:
         raise Invalid(f"invoker {kind[:40]!r}: use one of {', '.join(KINDS)}")

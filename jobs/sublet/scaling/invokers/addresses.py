@@ -100,12 +100,12 @@ _KIND = {
 
 
 def how_to_allow(reach: Reach) -> str:
-    """Return which setting allows this reach, for a message."""
+    """Return which setting allows this reach, for a message; not for PUBLIC."""
     return f"SUBLET_INVOKE_PRIVATE={_SETTING[reach]} allows it"
 
 
 class NotAllowed(OSError):
-    """This IP address must not be called. An OSError, like that of any failed connection."""
+    """This IP address must not be called."""
 
 
 def is_public(text: str) -> bool:
@@ -231,7 +231,7 @@ class AddressGuard:
         self._inside: set[str] = set()
 
     async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
-        """Return a name's addresses in aiohttp's form. Raises NotAllowed if one is beyond the reach."""
+        """Return a name's addresses in aiohttp's form. Raises NotAllowed if one is beyond the reach; OSError."""
         found = await self._look_up(host, port, family)
         for _, _, _, _, address in found:
             self.check(address, host)

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AT_ONE_TARGET = 8
-"""Most calls to one target at the same time, so that a slow target does not block the others."""
+"""Most calls to one target at the same time."""
 HOLD = 900.0
-"""Most seconds that a connection stays open after the status: platforms run no request for longer."""
+"""Most seconds that a connection stays open after the status."""
 HELD_MAX = 256
 """Most connections that stay open after the status; further ones are closed at once."""
 ANSWER_MAX = 64 * 1024
 """Most bytes of an answer that are read and discarded; then the connection is closed."""
 UNSEEN = "the call of a private address failed: the log of the process that made it has the reason"
-"""Stored for a target that is not public: the reason would reveal open ports."""
+"""The text stored for a failed call of a target that is not public: the reason would reveal open ports."""
 HINTS = {401: ": does it have the same SUBLET_SIGNING_SECRETS as this process?"}
 
 

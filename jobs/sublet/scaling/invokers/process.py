@@ -25,7 +25,7 @@ MOST = 32
 SECONDS = 900.0
 """Most seconds that a worker may live, by default."""
 KILL_AFTER = 5.0
-"""A worker is killed if it still runs so many seconds after its time."""
+"""A worker is killed if it still runs so many seconds after its time limit."""
 PATIENCE = 13.0
 """How many seconds `aclose` waits for the workers' end, by default."""
 LINE_MAX = 8192
@@ -86,12 +86,12 @@ def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 class ProcessInvoker:
     """Starts workers as processes of this machine (`sublet work APP --drain …`), one for each summons; they
-    end with this process. If it is killed, they have `grace` seconds. They inherit the file
+    end with this process. If this process is killed, they have `grace` seconds. They inherit the file
     descriptors `keep`.
 
     At most `most` workers live at once, each for at most `seconds`. `arguments` are added to the command.
-    Their output goes to `output` (None: to this process's own), or each line to the function `hear`.
-    `hear` and `ended` must not raise.
+    Their output goes to `output` (None: to this process's own), or each line to the function `hear`. `hear`
+    and `ended` must not raise.
     """
 
     kind = "process"

@@ -77,7 +77,7 @@ class Watchdog:
                 silent,
                 self._culprit(),
             )
-            # Nothing else ends this process. Its jobs are queued again when their leases end, or by its successor.
+            # Nothing else ends this process.
             os._exit(1)
 
     def _culprit(self) -> str:
