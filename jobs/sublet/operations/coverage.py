@@ -1,4 +1,4 @@
-"""Find waiting jobs that no worker runs: their queue has no worker, or their task is unknown."""
+"""Find waiting jobs that no worker runs: none serves their queue, or has their task."""
 
 import re
 from collections import Counter
@@ -15,24 +15,24 @@ from sublet.protocol.scripts import Call
 WORKERS = 1000
 CHUNK = 250
 SAMPLE = 100
-"""Of so many scheduled jobs, those due first, the last error is read."""
+"""Of so many scheduled jobs per partition the last error is read."""
 
 
 class Gaps(NamedTuple):
-    """Waiting jobs that no worker will run, and why."""
+    """Queues, tasks and `on_dead` settings without a worker."""
 
     queues: dict[str, int]
-    """Queues that no worker and no pool serves → number of their queued jobs."""
-    tasks: dict[str, int]
-    """Tasks that a worker lacked, or that did not take the arguments → number of jobs, of the scheduled ones
-    that were read.
+    """Queue that no worker and no pool serves → its queued jobs. Without paused queues, and those with a running
+    job.
     """
+    tasks: dict[str, int]
+    """Task → how many scheduled jobs were last released as `unknown_task`, of the first 100 per partition."""
     hooks: Mapping[str, str] = MappingProxyType({})
-    """Values of `on_dead` that no worker can run → what is missing: "queue", "task"."""
+    """Value of `on_dead` → what is missing: `queue` (no worker serves it) or `task` (the catalogue lacks it)."""
 
 
 def gaps(bases: Sequence[str]) -> Plan[Gaps]:
-    """Return the waiting jobs that no worker will run, for the thousand queues with the most jobs."""
+    """Return the gaps, for the 1,000 queues with the most jobs."""
     waiting: dict[str, int] = {}
     tasks: Counter[str] = Counter()
     surveys: dict[str, statistics.Survey] = {}
@@ -51,10 +51,10 @@ def gaps(bases: Sequence[str]) -> Plan[Gaps]:
 
 
 def unserved(bases: Sequence[str], waiting: Mapping[str, int]) -> Plan[dict[str, int]]:
-    """Return those of the queues `waiting` (queue → queued jobs) that no worker and no pool serves, the most
-    jobs first.
+    """Return the part of `waiting` (queue → queued jobs) that no worker and no pool serves, the most
+    jobs first. Draining workers, those silent for a minute, and pools with the invoker `none` do not count.
 
-    The result is empty if a live worker registered without naming all its queues, since it may serve any.
+    Empty if a worker has not named all its queues: it may serve any.
     """
     if not waiting:
         return {}
@@ -76,7 +76,7 @@ def unserved(bases: Sequence[str], waiting: Mapping[str, int]) -> Plan[dict[str,
 
 
 def waits_unclaimed(queues: Iterable[statistics.QueueNumbers]) -> dict[str, int]:
-    """Return the queues that have queued jobs, but no running one, and are not paused → number of queued jobs."""
+    """Return the number of queued jobs by queue, without paused queues and those with a running job."""
     return {each.name: each.queued for each in queues if each.queued and not each.running and not each.paused}
 
 

@@ -15,7 +15,7 @@ from sublet.protocol.scripts import Call
 
 PAGE = 1000
 PARTITIONS = 64
-"""In a cluster, which has no list of partitions, at least so many are checked."""
+"""In a cluster, which has no list of partitions, at least so many are searched."""
 PASSES = 5
 """Most searches through all keys: one may miss keys that are written meanwhile."""
 ALIVE = 15.0
@@ -35,7 +35,7 @@ class Content(NamedTuple):
 
 
 def contents(namespace: str, spread: int = 0) -> Plan[Content]:
-    """Return what is in a namespace. `spread`: in a cluster, how many partitions to check; else 0. Raises
+    """Return what is in a namespace. `spread`: in a cluster, how many partitions to search; else 0. Raises
     Invalid.
     """
     found: Counter[str] = Counter()
@@ -56,8 +56,9 @@ def contents(namespace: str, spread: int = 0) -> Plan[Content]:
 
 
 def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda deleted: None) -> Plan[int]:
-    """Delete a namespace; return how many keys. After each step, `report` gets the number so far.
-    Raises Changed if a partition was created again meanwhile, WrongLayout if another version wrote it.
+    """Delete a namespace; return how many keys. After each step, `report` gets the number so far. `spread`: as in
+    `contents`. Raises Invalid; Changed if a partition was created again meanwhile; WrongLayout if another version
+    wrote it.
     """
     bases: set[str] = set()
     yield from _each(namespace, spread, lambda names: bases.update(_base(name) for name in names))
@@ -89,7 +90,7 @@ def drop(namespace: str, spread: int = 0, report: Callable[[int], None] = lambda
 
 
 def widest(namespace: str, spread: int) -> Plan[int]:
-    """Return how many partitions to check in a cluster: `spread`, or a higher partition count that is stored."""
+    """Return how many partitions to search in a cluster: `spread`, or a higher stored partition count."""
     return max(
         spread, (yield from _stored_count(keys.base(namespace, i) for i in range(max(spread, PARTITIONS))))
     )

@@ -1,4 +1,4 @@
-"""The groups of a queue: what waits and runs of each, and which limit holds it back."""
+"""The groups of a queue: their jobs, and which limit holds each back."""
 
 import math
 import re
@@ -29,23 +29,23 @@ class Group(Frozen):
     """A group of a queue: how many jobs it has, and its limits."""
 
     name: str
-    """The group's name, as its jobs have it."""
+    """The group's name."""
     waiting: int = 0
     """How many jobs are queued."""
     running: int = 0
     """How many jobs run."""
     share: int = 1
-    """How many turns it gets for each turn of a group with share 1."""
+    """How many turns the group gets for each turn of a group with share 1."""
     limits: dict[str, int | float] = Field(default={})
-    """`concurrency`, and `rate` in `per` seconds with `burst`: its own settings, or those that the queue has
-    for each group.
+    """The limits that exist: `concurrency`, and `rate` (jobs of cost 1 in `per` seconds) with `burst`. They are the
+    group's own settings, else those that the queue has for each group.
     """
     own: tuple[str, ...] = ()
     """The names of its own settings."""
     blocked: Literal["concurrency", "rate"] | None = None
     """Which limit of the group holds its next job back; None: none does."""
     next_at: Timestamp | None = None
-    """The moment of the token for its next job; None if it does not wait for one."""
+    """The moment of the token for its next job; None if the group waits for no token."""
 
 
 class Groups(Frozen):
@@ -54,7 +54,7 @@ class Groups(Frozen):
     groups: tuple[Group, ...] = ()
     """At most as many as were asked for."""
     waiting: int = 0
-    """How many groups have queued jobs; jobs without a group count as one."""
+    """How many groups have queued jobs, all jobs without a group being one; 0 if `running` is None."""
     more: bool = False
     """Whether the queue has groups that are not listed here."""
     running: int | None = None
@@ -62,7 +62,7 @@ class Groups(Frozen):
     blocked: Literal["concurrency", "rate"] | None = None
     """Which limit of the queue holds all its jobs back; None: none does."""
     next_at: Timestamp | None = None
-    """The moment of the queue's next token; None if it does not wait for one."""
+    """The moment of the queue's next token; None if the queue waits for no token."""
 
 
 class _Settings(NamedTuple):
@@ -76,8 +76,8 @@ class _Settings(NamedTuple):
 
 
 def groups(base: str, queue: str, limit: int = 100, group: str | None = None) -> Plan[Groups]:
-    """Return up to `limit` groups of a queue that wait, run or have settings, first those that a limit holds back; or only
-    `group`. Raises Invalid for a limit that is not 1 to LISTED.
+    """Return up to `limit` groups of a queue that wait, run or have settings, first those that a limit holds back; or
+    only `group`, even without jobs and settings. Raises Invalid for a limit that is not 1 to LISTED.
     """
     if not 1 <= limit <= LISTED:
         raise Invalid(f"limit {limit}: use 1 to {LISTED:,}")
@@ -101,7 +101,7 @@ def groups(base: str, queue: str, limit: int = 100, group: str | None = None) ->
 
 
 def with_reasons(base: str, jobs: Sequence[Shown]) -> Plan[list[Shown]]:
-    """Return these jobs; `waits_for` of the queued ones says what holds them back."""
+    """Return these jobs with `waits_for`: the limit or pause that holds a queued one back, else None."""
     queued = [job for job in jobs if job.state is State.QUEUED]
     names = list(dict.fromkeys(job.queue for job in queued))
     texts = (yield Call((("HMGET", keys.queues(base), *names),), list)) if names else []
@@ -116,7 +116,7 @@ def with_reasons(base: str, jobs: Sequence[Shown]) -> Plan[list[Shown]]:
 
 
 def with_reasons_of_all(base_of: Callable[[str], str], page: Page) -> Plan[Page]:
-    """Return a page of jobs of several partitions, the queued ones with `waits_for`."""
+    """As `with_reasons`, for a page of jobs of several partitions."""
     found: dict[str, JobSummary] = {}
     for base in dict.fromkeys(base_of(job.id) for job in page.jobs):
         some = [job for job in page.jobs if base_of(job.id) == base]
@@ -125,7 +125,6 @@ def with_reasons_of_all(base_of: Callable[[str], str], page: Page) -> Plan[Page]
 
 
 def _reasons(base: str, queue: str, jobs: Sequence[JobSummary], settings: _Settings) -> Plan[dict[str, str]]:
-    """Return by id which limit holds a queued job back."""
     places, full_at, now = yield from _state(base, queue)
     names = list(dict.fromkeys(job.group for job in jobs if job.group))
     found: list[Group] = (yield _details(base, queue, names, settings)) if names else []
@@ -163,7 +162,7 @@ def _queue_reason(limits: dict[str, float], places: int, full_at: float, now: in
 
 
 def with_held(base: str, queues: Sequence[QueueNumbers]) -> Plan[list[QueueNumbers]]:
-    """Return these numbers with `held` set: how many queued jobs the limits of a queue and its groups hold back."""
+    """Return these numbers with `held`: about how many queued jobs limits hold back; 0 for a paused queue."""
     found = []
     for queue in queues:
         ready = queue.queued if queue.paused or not queue.by_turns else (yield from _startable(base, queue))
@@ -224,8 +223,6 @@ def _parsed(text: bytes) -> _Settings:
 
 
 def _names(base: str, queue: str, limit: int) -> Call[tuple[int, list[str]]]:
-    """Read how many groups wait, and the names of about `limit` and one more."""
-
     def read(reply: Sequence[Any]) -> tuple[int, list[str]]:
         full, turns, more_full, more_turns, places, own = reply
         found = [*full, *turns, *pairs(places[1]).values(), *(name.encode() for name in pairs(own[1]))]
@@ -283,7 +280,7 @@ def _group(name: str, own: bytes, each: dict[str, float], facts: Sequence[Any]) 
 def change(
     base: str, queue: str, revision: int, name: str, settings: dict[str, float | None], by: str
 ) -> Plan[str]:
-    """Change settings of a group; None removes one, others stay. Returns all as text. Raises Invalid, Changed."""
+    """Change settings of a group; None removes one, others stay. Returns all as text, `per` in ms. Raises Invalid, Changed."""
     unknown = sorted(set(settings) - {*OWN, "share"})
     if unknown:
         raise Invalid(f"{', '.join(unknown)}: the settings of a group are {', '.join(OWN)} and share")

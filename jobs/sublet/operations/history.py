@@ -16,7 +16,7 @@ from sublet.protocol.scripts import Call
 Span = Literal["hour", "day", "month"]
 MINUTE, HOUR = 60_000, 3_600_000
 WIDTH, MINUTES, HOURS = 128, 1440, 720
-"""Bytes of a sample, and samples in each ring, as in the script."""
+"""Bytes of a sample; samples kept by minutes and by hours; as in the script."""
 TOTALS = ("submitted", "completed", "failed", "dead", "cancelled", "expired")
 SIZES = ("scheduled", "queued", "running", "oldest_queued_seconds")
 
@@ -25,9 +25,9 @@ Value = float | None
 
 class History(Frozen):
     """Numbers of a namespace over time. Each list has a value for every `step_seconds` from `start` on, the
-    present one last; None: no worker or tick ran.
+    present one last; None where no worker or tick ran for over five steps (`month`: one).
 
-    Rates are averages since the sample before; None where a total has decreased, as after a failover.
+    Rates are averages since the sample before; also None without one, or if a total has decreased.
     """
 
     span: Span
@@ -44,7 +44,7 @@ class History(Frozen):
     queued: tuple[int | None, ...]
     running: tuple[int | None, ...]
     oldest_queued_seconds: tuple[int | None, ...]
-    """For how many seconds the first job of a queue has been due; of all queues, the longest."""
+    """For how many seconds the first job of a queue has been due; of all queues, the longest; 0: no job."""
 
 
 class _Resolution(NamedTuple):
@@ -52,7 +52,7 @@ class _Resolution(NamedTuple):
     step: int
     points: int
     reach: int
-    """Samples at most so many steps apart belong together; a longer pause is a gap."""
+    """A pause of more steps is a gap."""
 
 
 RESOLUTIONS = {
@@ -105,7 +105,7 @@ def _first(reply: Sequence[Any]) -> list[str]:
 
 
 def history(bases: Sequence[str], span: Span) -> Plan[History]:
-    """Return the numbers of the last hour, day or month (`span`). Raises Invalid for another span."""
+    """Return the numbers of the last hour, day or month (30 days). Raises Invalid for another `span`."""
     if span not in RESOLUTIONS:
         raise Invalid(f"span {str(span)[:40]!r}: use {', '.join(get_args(Span))}")
     how, end = RESOLUTIONS[span], 0
@@ -151,7 +151,7 @@ UNKNOWN: Row = (None,) * len(TOTALS)
 
 
 def _steps(samples: Sequence[Sample], how: _Resolution, end: int) -> dict[int, Row]:
-    """Return by step the rates since the sample before, then the sizes; without a sample those before, unless in a gap."""
+    """Return by step the rates since the sample before, then the sizes, outside of gaps the last known ones."""
     rates: dict[int, Row] = {}
     sizes: dict[int, Row] = {}
     for one, following in pairwise((*samples, None)):
@@ -174,7 +174,7 @@ def _rates(one: Sample, following: Sample) -> Iterator[Value]:
 
 
 def _total(rows: Sequence[Row | None]) -> Row:
-    """Return the partitions' sums, and the longest age; None where one has no value."""
+    """Sum the partitions; None where one has no value."""
     width = len(TOTALS) + len(SIZES)
     columns = list(zip(*(row or (None,) * width for row in rows), strict=True))
     known = [[value for value in column if value is not None] for column in columns]

@@ -24,7 +24,7 @@ def own_ids(bases: Sequence[str], own: str) -> Plan[list[str]]:
 
 
 def lost_in(base: str, job_id: str) -> Plan[str]:
-    """Of a missing job, return the state, `queue:<name>` or `grouped:<name>` whose sorted set has its id; empty if
+    """Return the state, `queue:<name>` or `grouped:<name>` whose sorted set has the id of a missing job; empty if
     none has, or the job exists.
     """
     if (yield _exists(base, job_id)):
@@ -45,7 +45,7 @@ def _exists(base: str, job_id: str) -> Call[bool]:
 
 
 def last_ids(bases: Sequence[str], states: Collection[State]) -> Plan[tuple[set[str], bool]]:
-    """Return the last 1,000 ids of each of these states (queued: per queue), and whether these are all."""
+    """Return the last 1,000 ids of these states, for each state, queue and partition, and whether these are all."""
     found: set[str] = set()
     complete, left = True, STRUCTURES
     for base in bases:

@@ -17,14 +17,14 @@ EXAMINED = 1000
 SOME = 100
 QUEUED, GROUPED = State.QUEUED.value, "grouped"
 ALL_QUEUES = {QUEUED: "queue", GROUPED: "grouped"}
-"""The queued jobs of all queues, without and with a group → how the sorted set of each queue is named."""
+"""The queued jobs of all queues, without and with a group → the first word of the sorted sets' keys."""
 TAG = "tag:"
 
 _NUMBER = re.compile(r"[0-9]{1,20}")
 
 Sections = Sequence[tuple[str, str]]
-"""What a list reads, in order: partitions (key prefixes), each with a state, one of ALL_QUEUES, `tag:<tag>`, or a
-section of `sublet.workflows.members`.
+"""What a list reads, in order: partitions (key prefixes), each with a state, one of ALL_QUEUES, `queue:<name>`,
+`grouped:<name>`, `tag:<tag>`, or a section of `sublet.workflows.members`.
 """
 
 
@@ -44,7 +44,6 @@ class _Chunk(NamedTuple):
     following: _Place | None
     """The place after all of them; None at the section's end."""
     names: int = 0
-    """Queues that were looked at."""
 
 
 class Filter(NamedTuple):
@@ -65,7 +64,7 @@ class Filter(NamedTuple):
     group: str | None = None
     workflow: str | None = None
     states: Container[State] | None = None
-    """Used for lists of a tag or a workflow only: the job has one of these states."""
+    """The job has one of these states; only for lists of a tag or a workflow."""
 
     def check(self) -> None:
         """Raise Invalid for a malformed value, a time without zone, or an `until` that is not after `since`."""
@@ -87,7 +86,7 @@ class Filter(NamedTuple):
             raise Invalid(f"since {self.since}, until {self.until}: until must be later than since")
 
     def takes(self, job: JobSummary, last_worker: str | None = None) -> bool:
-        """Whether the filter matches a job. `last_worker`: the worker of its last attempt."""
+        """Whether the filter, but for `workflow`, matches a job. `last_worker`: the worker of its last attempt."""
         return (
             self.queue in (None, job.queue)
             and self.task in (None, job.task)
@@ -121,7 +120,7 @@ def states_of(asked: State | str | Iterable[State] | None) -> list[State]:
 
 
 def filter_of(values: Mapping[str, Any]) -> Filter:
-    """Make a filter of values by name. Raises Invalid for an unknown name."""
+    """Make a filter, unchecked, of values by name. Raises Invalid for an unknown name."""
     for name in values:
         if name not in Filter._fields:
             public = (field for field in Filter._fields if field not in ("within", "states"))
@@ -133,7 +132,7 @@ def filter_of(values: Mapping[str, Any]) -> Filter:
 def take(
     base: str, job_ids: Sequence[str], wanted: Filter, *, results: bool = False
 ) -> Plan[dict[str, JobSummary]]:
-    """Return those of at most 100 jobs that the filter matches, by id."""
+    """Return those of at most 100 jobs that the filter matches, by id; with `results`, also the sizes of their results."""
     found: list[JobSummary] = yield reads.summaries(base, job_ids, results=results)
     last: dict[str, str] = {}
     if wanted.worker is not None:
@@ -144,8 +143,8 @@ def take(
 
 
 def with_index(sections: Sections, tag: str) -> Plan[tuple[Sections, dict[str, int]]]:
-    """Return what to read for a list of a tag: its indexes first. The dict has per partition until when (ms) jobs
-    were submitted that its index may lack; 0: it lacks none.
+    """Return what to read for a list of a tag: its index in each partition, then sections whose jobs the index may
+    lack. The dict: partition → the latest submit (ms) of these jobs; 0: none.
     """
     older: dict[str, int] = {}
     bases = list(dict.fromkeys(base for base, _ in sections))
@@ -163,8 +162,10 @@ def list_jobs(
     *,
     is_rising: bool = False,
 ) -> Plan[Page]:
-    """Return a page of the jobs in these sections that the filter matches. `older`: the dict from `with_index`.
-    `is_rising`: jobs that end meanwhile are last. Raises Invalid for a cursor of another list.
+    """Return a page of the jobs in these sections that the filter matches: up to `limit`, even none although more
+    follow. `older`: the dict from `with_index`. `is_rising`: jobs that end meanwhile are last.
+
+    Raises Invalid for a cursor of another list.
     """
     at, place = _position(sections, cursor)
     found: list[JobSummary] = []
@@ -234,7 +235,6 @@ def _members(base: str, structure: str, place: _Place, room: int) -> Plan[_Chunk
 
 
 def _all_queues(base: str, structure: str, place: _Place, room: int) -> Plan[_Chunk]:
-    """The first jobs of one page of queues, in a few round trips."""
     known, scan = yield from queue_names.page(base, place.scan)
     names = [name for name in known if name >= place.queue]
     kind = ALL_QUEUES[structure]

@@ -13,8 +13,8 @@ from sublet.submission.admission import Admission
 
 
 def reap(bases: Sequence[str], by: str, limit: int = verbs.SETTLE_MAX) -> Plan[Reaped]:
-    """End expired leases and queue due jobs, up to `limit` per partition. Raises Unfit for another partition
-    count.
+    """End expired leases and queue due jobs, up to `limit` per partition; return the sums. Raises Unfit for
+    another partition count.
     """
     ended = queued = pools = 0
     more = come = False
@@ -32,9 +32,9 @@ def fire(
     admission: Admission | None = None,
     unread: dict[str, dict[str, str]] | None = None,
 ) -> Plan[int]:
-    """Submit the jobs of schedules' due occurrences; return how many jobs. Several callers may do so at once.
+    """Submit the jobs of schedules' due occurrences; return how many. Several callers may do so at once.
 
-    Raises OutOfMemory if a server is full: the occurrences wait.
+    Raises OutOfMemory, after the last partition, if a server is full.
     """
     # only schedules need the calendar
     from sublet.schedules.firing import fire_due
@@ -43,8 +43,8 @@ def fire(
 
 
 def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) -> Plan[None]:
-    """Reap the partitions that have something due, then fire due occurrences, unless a server is full. If
-    nothing is due, nothing is written.
+    """Reap the partitions that have something due, then fire due occurrences. On a full server these wait,
+    without an error.
     """
     come = False
     for base in bases:
@@ -57,8 +57,8 @@ def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) 
 
 
 def prune(bases: Sequence[str], limit: int = verbs.BATCH) -> Plan[tuple[int, bool]]:
-    """Delete finished jobs past their retention or too many, up to `limit` per partition. Returns how many,
-    and whether more may remain.
+    """Delete finished jobs that are past their retention or too many, up to `limit` per partition. Returns how
+    many, and whether more may remain.
     """
     gone, more = 0, False
     for base in bases:

@@ -37,15 +37,15 @@ class Operations(SubmitOperations):
     """All operations on jobs, queues and workers. Most methods return a plan, which a client runs: a
     generator that yields calls to Redis.
 
-    Without `revision`, a method accepts whichever the job has; else another raises Changed.
+    With a `revision`, a method raises Changed if the job has another one; without, any will do.
     """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.unread: dict[str, dict[str, str]] = {}
-        """Schedules that this version cannot read: `sublet.schedules.firing.Unread`."""
+        """Schedules that this version cannot read, as `sublet.schedules.firing.Unread`."""
         self.sample_at = 0.0
-        """When the next sample is due, by the monotonic clock."""
+        """When `sample` next asks Redis, by the monotonic clock."""
 
     def check_queue(self, name: str, *others: str) -> None:
         """Raise Invalid unless `name` is a valid name of a queue, or one of `others`."""
@@ -63,7 +63,7 @@ class Operations(SubmitOperations):
 
     def full_id(self, job_id: str) -> str:
         """Return the whole id of a job that was submitted with its own id: `0-order-7` for `order-7`. With several
-        partitions, raises NotFound unless `job_id` begins with a number.
+        partitions, return `job_id`; raises NotFound unless it begins with a number.
         """
         if len(self.bases) == 1:
             full = job_id if job_id.startswith("0-") else f"0-{job_id}"
@@ -78,13 +78,13 @@ class Operations(SubmitOperations):
         """Return a job with its attempts. Raises Invalid, NotFound, or Unfit for malformed data."""
         base = self.base_of_job(job_id)
         job: Job = yield reads.get(base, job_id)
-        from sublet.operations import groups  # as history and audit: slow to load for a submit
+        from sublet.operations import groups  # slow to load
 
         (found,) = yield from groups.with_reasons(base, [job])
         return found
 
     def cancel(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Cancel a job. Returns `cancelled`, or `requested` if it runs. Raises WrongState, NotFound, Changed."""
+        """Cancel an unfinished job. Returns `cancelled`, or `requested` if it runs. Raises WrongState, NotFound, Changed."""
         return self._order(verbs.cancel, job_id, revision)
 
     def retry(self, job_id: str, revision: int | None = None, *, anew: bool = False) -> Plan[str]:
@@ -120,7 +120,7 @@ class Operations(SubmitOperations):
         )
 
     def erase(self, job_id: str, revision: int | None = None) -> "Plan[Erased]":
-        """Delete a finished job; the caller deletes the large payloads that the result names. Raises WrongState, NotFound, Changed."""
+        """Delete a finished job; the caller deletes the large payloads that `Erased` names. Raises WrongState, NotFound, Changed."""
         from sublet.operations.orders.erase import erase
 
         return erase(self.settings, self.base_of_job(job_id), job_id, revision, person())
@@ -135,8 +135,8 @@ class Operations(SubmitOperations):
         cursor: str | None = None,
         counted_at: datetime | None = None,
     ) -> "Plan[OrderPage]":
-        """Carry out one order (`retry`, `cancel`, `promote` or `erase`) for a page of the jobs that match
-        `wanted`; `dry_run`: count them. Raises Invalid; Changed if there are over a tenth more than `expected`.
+        """Carry out one order (`retry`, `cancel`, `promote` or `erase`) for a page of the jobs that match `wanted`;
+        `dry_run`: only count them. Raises Invalid; Changed if there are over a tenth more than `expected`.
         """
         from sublet.operations.orders import bulk
         from sublet.operations.orders.erase import erase
@@ -178,7 +178,7 @@ class Operations(SubmitOperations):
                     raise
 
     def pause(self, queue: str) -> Plan[str]:
-        """Stop claims of a queue's jobs. Returns `paused`. Raises Invalid."""
+        """Stop claims of a queue's jobs; running ones continue. Returns `paused`. Raises Invalid."""
         return self._change(queue, lambda base, seen: verbs.pause(base, queue, seen.revision, person()))
 
     def resume(self, queue: str) -> Plan[str]:
@@ -186,9 +186,9 @@ class Operations(SubmitOperations):
         return self._change(queue, lambda base, seen: verbs.resume(base, queue, seen.revision, person()))
 
     def configure(self, queue: str, **settings: float | str | None) -> Plan[str]:
-        """Set limits of a queue (`jobs`, `bytes`, and those of running jobs), or of `*`: the finished jobs
-        that each partition keeps (`completed`, `dead`, `cancelled`) and its `queues`. `on_dead` names the
-        task to submit for each dead job.
+        """Set limits of a queue (`jobs`, `bytes`, and those of running jobs), or of `*`: how many finished jobs
+        (`completed`, `dead`, `cancelled`) and `queues` each partition keeps. `on_dead` names the task to submit
+        for each dead job.
 
         None removes a setting; others stay. Returns all as text (`jobs=5 bytes=9`). Raises Invalid.
         """
@@ -207,7 +207,7 @@ class Operations(SubmitOperations):
         return self._change(queue, change)
 
     def groups(self, queue: str, limit: int = 100, group: str | None = None) -> "Plan[Groups]":
-        """Return up to `limit` (≤ 1,000) groups of a queue, or the one with this name. Raises Invalid."""
+        """Return up to `limit` (≤ 1,000) groups of a queue, or only `group`. Raises Invalid."""
         from sublet.operations import groups
 
         self.check_queue(queue)
@@ -261,11 +261,11 @@ class Operations(SubmitOperations):
         return answer
 
     def reap(self, by: str) -> Plan[Reaped]:
-        """End expired leases and queue due jobs, at most 100 per partition. Returns the counts."""
+        """End expired leases and queue due jobs, together at most 100 per partition. Returns the counts."""
         return maintenance.reap(self.bases, by)
 
     def fire(self, by: str) -> Plan[int]:
-        """Submit the jobs of due occurrences of schedules. Returns how many jobs."""
+        """Submit the jobs of due occurrences. Returns how many jobs. Raises OutOfMemory."""
         return maintenance.fire(self.bases, by, self.admission, self.unread)
 
     def maintain(self, by: str) -> Plan[None]:
@@ -273,7 +273,7 @@ class Operations(SubmitOperations):
         return maintenance.maintain(self.bases, by, self.admission)
 
     def prune(self) -> Plan[tuple[int, bool]]:
-        """Delete finished jobs past their retention or too many. Returns how many, and whether more may remain."""
+        """Delete finished jobs that are past their retention or too many. Returns how many, and whether more may remain."""
         return maintenance.prune(self.bases)
 
     def workers(self) -> Plan[list[WorkerInfo]]:
@@ -281,12 +281,12 @@ class Operations(SubmitOperations):
         return workers.workers(self.bases)
 
     def drain(self, worker: str) -> Plan[str]:
-        """Ask a worker to drain. Returns `drain`. Raises Invalid or NotFound."""
+        """Ask a worker to drain. Returns `drain`. Raises Invalid, NotFound, Changed."""
         return workers.drain(self.bases, worker)
 
     def queue(self, name: str) -> Plan[Queue]:
-        """Return a queue's number of jobs, limits and settings, also of an unknown one; `*`: the partition's
-        settings. Raises Invalid.
+        """Return a queue's number of jobs, limits and settings, also of an unknown one; `*`: the settings of one
+        partition. Raises Invalid.
         """
         self.check_queue(name, "*")
         found: list[Queue] = yield reads.describe(self.base_of_queue(name), [name])
@@ -304,8 +304,8 @@ class Operations(SubmitOperations):
     def queue_page(
         self, limit: int, cursor: str | None = None, within: Container[str] | None = None
     ) -> Plan[tuple[list[Queue], str | None]]:
-        """Return up to `limit` known queues, of those in `within` (None: all), and the next page's cursor or None.
-        Raises Invalid for a cursor of another list.
+        """Return up to `limit` known queues, of those in `within` (None: all), and the next page's cursor; None at the
+        end. Raises Invalid for a cursor of another list.
         """
         at, scan, after = _queue_position(self.bases, cursor)
         found: list[Queue] = []
@@ -369,7 +369,7 @@ class Operations(SubmitOperations):
         return found
 
     def keyed(self, queue: str, key: str) -> Plan[list[JobSummary]]:
-        """Return the job that has this deduplication key in a queue; an empty list if none has. Raises Invalid."""
+        """Return a list of the one job with this deduplication key in a queue; empty if none has it. Raises Invalid."""
         self.check_queue(queue)
         base = self.base_of_queue(queue)
         holder: bytes | None = yield Call(

@@ -1,4 +1,4 @@
-"""The data model of a pool, and the checks of its settings."""
+"""The data model of pools, and its checks."""
 
 import re
 from collections.abc import Mapping
@@ -27,29 +27,29 @@ class _Frozen(BaseModel):
 
 
 class Sum(_Frozen):
-    """How many workers a pool needs now, and the figures that this follows from."""
+    """How many workers a pool needs now, and why."""
 
     ready: int
     """How many jobs a worker could claim now."""
     running: int
     rate: float
-    """Jobs per second that fell due, a recent average."""
+    """Jobs per second that became ready, a recent average; 0 after a pause."""
     run: InSeconds
-    """Seconds that an attempt takes, averaged over about 20 attempts; 1 before the first has ended."""
+    """Seconds that an attempt takes: the average of about 20, more while attempts run longer; at first 1."""
     need: float
-    """How many jobs must run at a time so that none waits longer than the pool's `wait`."""
+    """How many jobs must run at a time so that none waits longer than `wait`; at least `running`."""
     wanted: int
-    """How many workers `need` takes, between the pool's `min` and `max`."""
+    """How many workers `need` requires, between the pool's `min` and `max`."""
     crew: int
     """How many of the pool's workers have sent a heartbeat in the last 12 s."""
     summoned: int
     """How many workers are summoned and not registered yet."""
     owed: int
-    """How many workers are to be summoned now."""
+    """How many workers to summon now: `wanted` without `crew` and `summoned`."""
 
 
 class Pool(_Frozen):
-    """A stored pool: its queues, how and how many workers are started for them, and its counters."""
+    """A stored pool: its queues, how workers are started for them, and its counters."""
 
     name: str
     queues: tuple[str, ...]
@@ -65,7 +65,7 @@ class Pool(_Frozen):
     linger: InSeconds = 5.0
     """How many seconds a worker without jobs waits before it asks to leave."""
     arrive: InSeconds = 15.0
-    """How many seconds an invoked worker has to register; then another is summoned."""
+    """How many seconds an invoked worker has to register; then it is `lost`."""
     revision: int = 0
     summoned: int = 0
     arrived: int = 0
@@ -79,7 +79,7 @@ class Pool(_Frozen):
 
     @property
     def settings(self) -> str:
-        """The settings as text for the script `pool`: `queues=a,b invoker=http min=0 …`, durations in ms."""
+        """The settings, without the target, for the script `pool`: `queues=a,b min=0 …`, durations in ms."""
         whole = [f"{name}={getattr(self, name)}" for name in _WHOLE]
         durations = [f"{name}={round(getattr(self, name) * 1000)}" for name in _DURATIONS]
         return " ".join([f"queues={','.join(self.queues)}", f"invoker={self.invoker}", *whole, *durations])
@@ -91,7 +91,7 @@ class Pool(_Frozen):
 
 
 def check(pool: Pool) -> None:
-    """Raise Invalid for an invalid setting of a pool. The target is not checked."""
+    """Raise Invalid for an invalid name or setting. A target may be any short line that is not masked."""
     check_name("pool", pool.name)
     for queue in pool.queues:
         check_name("queue", queue)
@@ -115,7 +115,7 @@ def check(pool: Pool) -> None:
 
 
 def shown(target: str) -> str:
-    """Return a target; in a URL, `…` replaces user and password, and query and fragment."""
+    """Return a target. In a URL, `…` replaces user, password, query and fragment; an invalid URL becomes `…`."""
     try:
         parts = urlsplit(target)
     except ValueError:

@@ -28,12 +28,12 @@ class Summoning(NamedTuple):
     settings: str
     target: str
     sum: Mapping[str, int]
-    """The numbers from which the pool's size follows; `rate`, `run` and `need` in thousandths."""
+    """The numbers of a `Sum`; `rate`, `run` and `need` in thousandths."""
 
 
 class Elsewhere(NamedTuple):
-    """Numbers of a pool's queue that is in another partition: its jobs now; since its first use, finished
-    jobs, ended attempts, and their ms.
+    """Numbers of a pool's queue in another partition: jobs `ready` and `running` now; since its first use, jobs
+    `finished`, attempts `ended`, and the ms that these `took`.
     """
 
     queue: str
@@ -57,8 +57,8 @@ def summon(
     base: str, name: str, *, summons: str, n: int, leaver: str = "", elsewhere: Sequence[Elsewhere] = ()
 ) -> Call[Summoning]:
     """Record summonses for up to `n` (≤ 100) owed workers, which the caller invokes; let the worker `leaver`
-    leave if the pool can spare it. `elsewhere`: the pool's queues in other partitions. With `n=0` and no
-    `leaver`, only read. Raises NotFound.
+    leave if the pool can spare it. With `n=0` and no `leaver`, only read. Raises NotFound for an
+    unknown pool, unless there is a `leaver`.
     """
 
     def read(reply: list[Any]) -> Summoning:
@@ -142,7 +142,7 @@ def look(bases: Sequence[str], pool: Pool) -> Plan[Pool]:
 
 
 def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
-    """Return all pools, or the one of this name; the first hundred with their `sum`. Raises NotFound."""
+    """Return all pools, or only `name`; the first hundred by name with their `sum`. Raises NotFound for `name`."""
     found = [(yield from get(bases, name))] if name else (yield from known(bases))
     looked: list[Pool] = []
     for one in found:
@@ -175,8 +175,8 @@ def sample(bases: Sequence[str], name: str, queues: Sequence[str]) -> Plan[None]
 
 
 def may_leave(bases: Sequence[str], name: str, worker: str) -> Plan[bool]:
-    """Ask whether an idle worker may leave its pool. True: yes, or the pool is unknown; the pool no longer counts
-    the worker.
+    """Return whether an idle worker may leave its pool; the pool then no longer counts the worker. True if the
+    pool is unknown.
     """
     stored: dict[str, str] = yield _stored(bases[0])
     there = _pool(name, stored.get(name, ""), {})

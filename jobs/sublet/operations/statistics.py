@@ -10,12 +10,12 @@ from sublet.protocol.reads import TOTALS, number, pairs, shown, together
 from sublet.protocol.scripts import Call
 
 BOUNDS = (5, 20, 100, 500, 1000, 2000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000)
-"""Upper limits in ms of the classes in which durations are counted; the last class has none."""
+"""Upper limits in ms of the classes in which durations are counted. A further class has longer ones."""
 MOST = 1000
 SEEN = 60_000
 """A worker counts if its last heartbeat is at most so many ms old."""
 OTHERS = "*"
-"""The name for all further queues together, when there are very many."""
+"""The name under which all further queues are counted, if there are very many."""
 
 _FINISHED = ("completed", "dead", "cancelled")
 _CLASSES = (*map(str, BOUNDS), "inf")
@@ -47,7 +47,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class QueueNumbers:
-    """The numbers of one queue: jobs that are scheduled, queued, running and held now; the others since its first use."""
+    """The numbers of one queue: its jobs now; `wait` to `cancelled` since its first use."""
 
     name: str
     scheduled: int
@@ -55,7 +55,7 @@ class QueueNumbers:
     running: int
     paused: bool
     head: str | None
-    """Id of the first queued job."""
+    """Id of the first queued job, those without a group being first; None: none is queued."""
     wait: Times
     """How long jobs waited from when they were due to their first claim."""
     completed: Times
@@ -65,9 +65,9 @@ class QueueNumbers:
     dead: int
     cancelled: int
     by_turns: bool = False
-    """Whether it has groups, or limits of running jobs."""
+    """Whether the queue has groups, or limits of running jobs."""
     held: int = 0
-    """Queued jobs that may not start now, because a limit is reached."""
+    """About how many queued jobs a limit holds back; 0 before `groups.with_held`."""
 
     @property
     def ready(self) -> int:
@@ -123,7 +123,7 @@ def survey(base: str) -> Call[Survey]:
 
 
 def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
-    """Return the 1,000 queues with the most jobs, by partition (key prefix)."""
+    """Return the names of the 1,000 queues with the most unfinished jobs, by partition (key prefix)."""
     places = [
         (-survey.busy.get(name, 0), name, base)
         for base, survey in found.items()
@@ -136,7 +136,7 @@ def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
 
 
 def queues(base: str, names: Sequence[str]) -> Plan[list[QueueNumbers]]:
-    """Return the numbers of these queues, known or not; `*`: of those that are counted together."""
+    """Return the numbers of these queues, known or not, without `held`; `*`: of OTHERS."""
     settings = yield Call((("HMGET", keys.queues(base), *names),), list)
     sets = [keys.queued_by(base, name, text) for name, text in zip(names, settings, strict=True)]
 
@@ -168,7 +168,7 @@ def queues(base: str, names: Sequence[str]) -> Plan[list[QueueNumbers]]:
 def _queue(
     name: str, settings: bytes | None, backlog: Sequence[Any], counted: Sequence[Any], queued: Any, head: Any
 ) -> QueueNumbers:
-    # The reads are not atomic: a difference may be a little off, never below 0
+    # The reads are not atomic
     jobs, running = max(0, _whole(backlog[0])), max(0, _whole(backlog[1]))
     numbers = dict(zip(_FIELDS, map(_whole, counted), strict=True))
     wait, completed, failed = _times(numbers)

@@ -1,4 +1,4 @@
-"""List and drain workers; end the leases of those that are gone."""
+"""List and drain workers; end leases of those that are gone."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ def workers(bases: Sequence[str], *, jobs: bool = True) -> Plan[list[WorkerInfo]
 
 
 def with_leases(bases: Sequence[str], found: Sequence[WorkerInfo]) -> Plan[list[WorkerInfo]]:
-    """Return these workers with `leases`, and `jobs`: ids of at most 100."""
+    """Return these workers with `leases` (their number), and `jobs`: ids of at most 100."""
     held = yield from _held(bases, {worker.name for worker in found})
     return [
         worker.model_copy(
@@ -43,7 +43,7 @@ def with_leases(bases: Sequence[str], found: Sequence[WorkerInfo]) -> Plan[list[
 
 
 def everyone(bases: Sequence[str]) -> Plan[list[WorkerInfo]]:
-    """Return all registered workers without their leases, the one with the latest heartbeat first."""
+    """Return all registered workers (about 100,000 at most) without leases, the latest heartbeat first."""
     cursor, first = yield _scan(bases[0], 0)
     seen = dict(first)
     while cursor and len(seen) < ALL:
@@ -56,14 +56,14 @@ def everyone(bases: Sequence[str]) -> Plan[list[WorkerInfo]]:
 
 
 def drain(bases: Sequence[str], name: str) -> Plan[str]:
-    """Ask a worker to drain; the result is `drain`. Raises Invalid or NotFound."""
+    """Ask a worker to drain; the result is `drain`. Raises Invalid, NotFound, Changed."""
     found = yield from worker(bases, name)
     answer: str = yield verbs.drain(bases[0], name, found.life, person())
     return answer
 
 
 def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
-    """Return a registered worker, without leases, `seen_at` being now. Raises Invalid or NotFound."""
+    """Return a registered worker without leases, `seen_at` being now. Raises Invalid, NotFound."""
     keys.check_name("worker", name)
     found: list[WorkerInfo] = yield _cards(bases[0], [(name, datetime.now(UTC))])
     if not found:
@@ -72,13 +72,13 @@ def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
 
 
 def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
-    """End the leases of workers (name → life) that are certainly gone, and delete their registrations, unless
-    the life is another. Returns how many leases.
+    """End the leases of workers (name → life) that are certainly gone, and delete their registrations. Workers
+    without a registration of this life are skipped. Returns how many leases.
     """
     if not gone:
         return 0
     ended, now = 0, datetime.now(UTC)
-    # A worker registers before it claims: leases that are read first belong to a life that is registered still
+    # A worker registers before it claims: leases read first are of a registered life
     held = yield from _held(bases, set(gone))
     there: list[WorkerInfo] = yield _cards(bases[0], [(name, now) for name in gone])
     same = (worker for worker in there if gone[worker.name] == worker.life)

@@ -1,6 +1,6 @@
 """Check whether the stored data of a namespace agrees, while workers continue.
 
-It reads all keys and all members of the sorted sets of a partition; the script `repair` checks each.
+`audit` reads all keys and all members of the sorted sets; the script `repair` checks each.
 """
 
 import re
@@ -17,7 +17,7 @@ from sublet.protocol.scripts import Call
 PAGE = 500
 CALL = 25
 FOUND = 100_000
-"""After so many faults a check ends, or they are repaired before it continues."""
+"""After so many faults in a partition a check ends; a repair repairs them and continues."""
 TYPES = {
     "job": "hash", "queue": "zset", "wake": "list", "key": "string", "claim": "string",
     "worker": "hash", "schedule": "hash", "pool": "hash", "crew": "zset", "summons": "zset",
@@ -40,13 +40,13 @@ KINDS = {
 PAIRS = {"workers": "worker", "schedules": "schedule"}
 """Sorted set whose members are not jobs → the kind of its members."""
 BESIDE = {name: name for name in (*PAIRS.values(), "pool", "workflow", "stream")} | {"edges": "downstream"}
-"""What is no job → the first word of its key."""
+"""Kind of an item other than a job → the first word of its key."""
 QUEUES = 1000
 NO_TEXT = "\ufffd"
-"""Stands for bytes that are not UTF-8. Members with it are only reported; keys with it are passed over."""
+"""Replaces bytes that are not UTF-8. Members with it are only reported; keys with it are skipped."""
 REPORTED = ("foreign", "broken", "waits")
-"""Faults that are reported and not repaired: a key of a wrong type or an invalid name, fields that no script
-writes, an item that cannot be checked because of another key's type.
+"""Faults that are not repaired: a wrong type or an invalid name; fields that no script writes; an item that
+cannot be checked because of another key's type.
 """
 _KNOWN = (  # a later version may have further settings
     rb"(?:jobs|bytes|(?:group_)?(?:concurrency|rate|per|burst)|completed|dead|cancelled|queues|paused|flow)="
@@ -55,21 +55,21 @@ _SETTINGS = re.compile(rb"(?:[0-9]{1,14} [a-z]+(?: (?!%b(?![0-9]{1,14}(?: |\Z)))
 
 
 class Fault(NamedTuple):
-    """An item of a partition (a job, worker, …) that does not agree with the rest."""
+    """An item (a job, worker, …) that does not agree with the rest."""
 
     base: str
     seen_in: str
-    """Where the item was found: `job`, a sorted set, `key:<queue>|<key>`; `key` or `base` if the key itself
-    is wrong.
+    """Where the item was found: its own key (`job`, `worker`, …), a sorted set, `key:<queue>|<key>`; `key` if a key
+    itself is wrong, `base` if the partition's hash is missing.
     """
     name: str
-    """The job's id, the name of a worker, schedule or pool, or a whole key."""
+    """The item's id or name; or a whole key, if need be with the invalid field or member."""
     found: str
     """What is wrong, as words of the script `repair`, separated by commas."""
 
     @property
     def key(self) -> str:
-        """The Redis key of the item."""
+        """The item's Redis key; `name` if that is a whole key."""
         if self.seen_in in ("key", "base"):
             return self.name
         return f"{self.base}:{BESIDE.get(self.seen_in, 'job')}:{self.name}"
@@ -86,14 +86,14 @@ class Fault(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Sort key for repairs: names to remove come before jobs to put back."""
+        """Sort key for repairs: jobs to put back are last, in the order of their submits."""
         _, _, rest = self.found.partition("placed ")
         moment = rest.partition(",")[0].rpartition(" ")[2]
         return (1, int(moment), self.name) if moment.isdigit() else (0, 0, "")
 
 
 class Audit(NamedTuple):
-    """The result of a check: the faults, and how much was checked."""
+    """The result of a check."""
 
     looked: int
     """How many items were checked."""
@@ -114,12 +114,12 @@ def audit(
     report: Report = lambda looked, size, faults: None,
     mend: Mend | None = None,
 ) -> Plan[Audit]:
-    """Check these partitions, or about `most` items of each. `audit` writes nothing itself; it calls `mend` with
-    repairable faults, and leaves these out of the result.
+    """Check these partitions, or about `most` items of each. `audit` passes repairable faults to `mend`, and leaves
+    these out of the result; it writes nothing itself.
     """
     looked, left, whole, faults = 0, len(bases), True, list[Fault]()
 
-    def tell(n: int, size: int, found: int) -> None:  # the partitions that are left are about as large
+    def tell(n: int, size: int, found: int) -> None:  # the others are about as large
         report(looked + n, looked + size * left, len(faults) + found)
 
     for base in bases:
@@ -134,7 +134,7 @@ def audit(
 
 
 class Scan:
-    """The check of one partition. `faults` are those that were not passed to `mend`."""
+    """The check of one partition. `faults`: those not passed to `mend`."""
 
     def __init__(self, base: str, most: int | None, report: Report, mend: Mend | None) -> None:
         self.base, self.most, self.report, self.mend = base, most, report, mend
@@ -148,7 +148,7 @@ class Scan:
         return len(self.faults) >= FOUND or (self.most is not None and self.looked >= self.most)
 
     def run(self) -> Plan[bool]:
-        """Check the partition. The result is False if the check ended early."""
+        """Check the partition. Returns False if a limit or a wrong type ended the check early."""
         wrong = yield server_info.foreign(self.base, [])
         self._add_foreign(wrong)
         if wrong:
@@ -165,7 +165,7 @@ class Scan:
         return ended
 
     def hand_over(self) -> Plan[None]:
-        """Pass all repairable faults to `mend`, if there is one, and forget them."""
+        """Pass all repairable faults to `mend` and forget them; without `mend` do nothing."""
         if self.mend is None:
             return
         todo = [fault for fault in self.faults if fault.is_repairable]
@@ -247,7 +247,7 @@ class Scan:
 
 
 def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault]]:
-    """Check these items by the script `repair`; return the faults. With `how="mend"`, repair them."""
+    """Check these items by the script `repair`; return the faults. `how="mend"` also repairs them."""
     try:
         answers = yield verbs.repair(base, how, seen)
     except (Unfit, Invalid) as error:

@@ -1,8 +1,8 @@
 """Count the backlog of each queue (its unfinished jobs, their bytes, running ones) again, while workers
 continue.
 
-All unfinished jobs are read, then those that the event stream says have changed, until none changes before
-the script writes.
+`recount` reads all unfinished jobs, then those that the event stream names as changed, until none changes
+before the script writes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ PAGE = 500
 WALKS, ROUNDS = 3, 50
 """Most readings of all jobs, and most readings of changed jobs for each."""
 MOVED, PAGES = 1000, 20
-"""Events read in one call, and after how many calls the stream is too busy."""
+"""How many events one call reads, and after how many calls the stream is too busy."""
 FOLLOW = 5
 """After so many pages of jobs the events are read, too: the stream keeps only the last 10,000."""
 QUEUES = 100
@@ -40,7 +40,7 @@ class Recounted(NamedTuple):
     found: list[tuple[str, str]]
     """Queues whose stored backlog was wrong, each with `recounted <jobs> <bytes> <running>`, the wrong numbers."""
     busy: bool
-    """True if too many jobs changed meanwhile for an exact count."""
+    """Whether too many jobs changed meanwhile for an exact count."""
 
 
 class Sums:
@@ -85,13 +85,13 @@ class ChangedJobs:
         return False
 
     def take(self) -> list[str]:
-        """Return the jobs that changed since the last call."""
+        """Return the ids that `follow` has read since the last `take`."""
         ids, self._ids = sorted(self._ids), set()
         return ids
 
 
 def recount(base: str, how: str = "mend") -> Plan[Recounted]:
-    """Compare the stored backlogs of a partition with its jobs; with `how="mend"`, correct them."""
+    """Compare the stored backlogs of a partition with its jobs, and correct them; `how="look"` only compares."""
     sums = Sums(set())
     found: dict[str, str] = {}
     settled: set[str] = set()

@@ -24,7 +24,9 @@ class Node(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What was read of a namespace and one of its servers; None, or 0 where there is no None: not read."""
+    """The facts of a namespace and one of its servers. None: not read; 0 in `missing` or an empty
+    tuple may mean this.
+    """
 
     settings: Settings
     now: datetime
@@ -48,17 +50,17 @@ class Facts(NamedTuple):
     misplaced: tuple[str, ...] = ()
     """Queues that are in another partition than their names determine."""
     deleted_early: int | None = 0
-    """Dead and cancelled jobs deleted before their retention passed: there were too many."""
+    """How many dead and cancelled jobs were deleted before their retention passed: there were too many."""
     results_deleted_early: int | None = 0
     missing: int = 0
-    """How many unfinished jobs were found deleted since `doctor --repair` last counted the jobs."""
+    """How many unfinished jobs were found missing since `doctor --repair` last counted the jobs."""
     denied: bool = False
     """Whether this Redis user may not read some of the facts."""
     starved: tuple[str, ...] = ()
     """Names of workers whose slots, or child processes, are all used by jobs that wait for the results of other
     jobs."""
     node: str = ""
-    """host:port of the server, if the namespace has several."""
+    """host:port of the server, if the namespace has several; else empty."""
     nodes: tuple[Node, ...] = ()
     """All servers of the namespace, if it has several; else empty."""
     url: str = ""
@@ -84,7 +86,7 @@ class Facts(NamedTuple):
 
     @property
     def other_partition_counts(self) -> set[int]:
-        """Return stored partition counts that differ from the configured one."""
+        """Return stored partition counts other than SUBLET_PARTITIONS."""
         return {number for number in self.partition_counts if number} - {len(self.layouts)}
 
     @property
@@ -104,5 +106,5 @@ class Finding(NamedTuple):
 
 
 def unknown(facts: Facts, subject: str, found: str, advice: str = "") -> Finding:
-    """Return a finding for a fact that could not be read. `found` says what is missing."""
+    """Return a finding for an unread fact. It advises another Redis user if that helps, else `advice`."""
     return Finding("unknown", subject, found, facts.advice or advice)

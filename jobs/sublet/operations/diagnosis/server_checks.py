@@ -19,8 +19,8 @@ class Vulnerability(NamedTuple):
     name: str
     since: tuple[int, int]
     fixed: dict[str, Lines]
-    """Product → release line → first patched release. Later lines are patched; a line that is not listed
-    needs the next one.
+    """Product → release line → number of its first patched release. Later lines are patched; a line that is
+    missing needs the next one.
     """
 
 
@@ -81,7 +81,7 @@ def text(version: tuple[int, ...]) -> str:
 
 
 def security(facts: Facts) -> Iterator[Finding]:
-    """Check whether known vulnerabilities affect the server's release."""
+    """Check whether VULNERABILITIES affect the server's release, if it is known."""
     name, version = product(facts.info)
     if not version:
         return

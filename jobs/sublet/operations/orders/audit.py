@@ -25,11 +25,11 @@ class AuditEntry(Frozen):
     verb: str
     """The command: `cancel`, `pause`, `schedule-put`, …."""
     what: str
-    """What the command was for: the id or name of a job, queue, worker or schedule, or a filter of jobs."""
+    """The id or name of the job, queue, group, worker, schedule or pool; or a filter of jobs."""
     queue: str = ""
-    """The queue that it was for; empty for a worker, or several queues."""
+    """The queue, or that of the job, group or schedule; else, and for several queues, empty."""
     outcome: str
-    """The answer to the command; for a filter, how many jobs matched."""
+    """The answer; for a filter, how many jobs matched and were changed."""
 
 
 class AuditPage(Frozen):

@@ -22,7 +22,7 @@ PAGE = 200
 """Most jobs that one page changes."""
 LOOKS = 5
 SKIPPED = "skipped"
-"""Outcome in the audit: the job had changed, or gone, since the count or the list."""
+"""Outcome in the audit: the job has changed or gone since the count or list."""
 STATES = {
     "retry": (State.DEAD, State.CANCELLED),
     "cancel": (State.SCHEDULED, State.QUEUED, State.RUNNING),
@@ -33,7 +33,7 @@ STATES = {
 USUAL = STATES | {"retry": (State.DEAD,), "cancel": (State.SCHEDULED, State.QUEUED)}
 """Order → the states of jobs that it changes if the filter names none."""
 CASCADES = ("upstream", "unsealed")
-"""Error codes of jobs that were cancelled with what they waited for."""
+"""Error codes of jobs that were cancelled with a job that they waited for, or an unsealed workflow."""
 _CURSOR = re.compile(r"([0-9]{1,14})/([0-9]{1,10})/([A-Za-z0-9_-]{22})@(.+)")
 _COUNTS = re.compile(r"([a-z]+) ([0-9,]+)")
 _CHANGING = tuple(
@@ -44,11 +44,11 @@ _CHANGING = tuple(
         r"\d+(\.\d+)?",
     )
 )
-"""The same patterns are in the function `fingerprint` of the dashboard's `format.js`."""
+"""As in `fingerprint` of the dashboard's `format.js`."""
 
 
 def fingerprint(message: str) -> str:
-    """Return an error's message with `…` for quoted text, hexadecimal words and numbers."""
+    """Return an error's message with `…` in place of quoted text, hexadecimal words and numbers."""
     for pattern in _CHANGING:
         message = pattern.sub("…", message)
     return message
@@ -73,19 +73,19 @@ class Selection(NamedTuple):
     until: datetime | None = None
     """The job was submitted earlier."""
     workflow: str | None = None
-    """The id of a workflow that it belongs to."""
+    """The id of the job's workflow."""
     within: Container[str] | None = None
 
     def listed(self) -> job_list.Filter:
-        """Return the part that a list of jobs can filter by: all but `message`, and without a workflow `state`. Raises Invalid."""
+        """Return the filter for a list of jobs, which lacks `message` and, without a workflow, `state`. Raises Invalid."""
         names = set(self._fields) & set(job_list.Filter._fields)
         found = job_list.Filter(**{name: getattr(self, name) for name in names})
         found.check()
         return found if self.workflow is None or self.state is None else found._replace(states=(self.state,))
 
     def states(self, order: str) -> Sequence[State]:
-        """Return the states of jobs that an order looks for: `state`, or without one those that it usually changes, of a
-        workflow all that it can change. Raises Invalid for a state that it cannot change.
+        """Return the states of the jobs to change: `state`; if it is None, the order's USUAL states, or for a workflow
+        its STATES. Raises Invalid if the order cannot change `state`.
         """
         if self.state is not None and self.state not in STATES[order]:
             raise Invalid(f"state {self.state}: {order} takes {' or '.join(STATES[order])}")
@@ -93,7 +93,7 @@ class Selection(NamedTuple):
         return usual[order] if self.state is None else (self.state,)
 
     def words(self) -> str:
-        """Return the filter as text for the audit, without the message, which may have private data."""
+        """Return the filter as text for the audit: `all` without values; `…` for the message, which may be private."""
         given = self._replace(message="…" if self.message else None, within=None)._asdict()
         words = {
             name: value.isoformat() if isinstance(value, datetime) else value for name, value in given.items()
@@ -101,7 +101,10 @@ class Selection(NamedTuple):
         return " ".join(f"{name}={value}" for name, value in words.items() if value is not None) or "all"
 
     def takes(self, job: JobSummary, began: datetime) -> bool:
-        """Whether `message` matches a job, and the job was neither submitted, nor has ended, since the order began."""
+        """Whether `message` matches a job that was neither submitted, nor has ended, since the order began.
+
+        Other values are not compared.
+        """
         if job.submitted_at > began or (job.finished_at is not None and job.finished_at > began):
             return False
         error = job.last_error
@@ -111,7 +114,7 @@ class Selection(NamedTuple):
 
 
 class OrderOutcome(NamedTuple):
-    """What an order did with one job: the answer, or why it was refused. `revision`: the job's when it was read."""
+    """What an order did with one job: the `answer`; if this is empty, `refusal` is why the order was refused."""
 
     id: str
     revision: int
@@ -128,7 +131,7 @@ class OrderPage(NamedTuple):
     outcomes: Sequence[OrderOutcome] = ()
     cursor: str | None = None
     references: Mapping[str, tuple[bytes, ...]] = MappingProxyType({})
-    """Erased job → references to its large payloads, which the caller deletes."""
+    """Id of an erased job → references to its large payload and result, which the caller deletes."""
 
 
 Order = Callable[[JobSummary, str], Plan[tuple[str, tuple[bytes, ...]]]]
@@ -136,9 +139,7 @@ Order = Callable[[JobSummary, str], Plan[tuple[str, tuple[bytes, ...]]]]
 
 
 class _Course(NamedTuple):
-    """How far an order has come: when it, or its count, began (ms), jobs found, its id in the audit, its place in
-    the list.
-    """
+    """How far an order has come: begin of it or its count (ms), jobs found, id, place in the list."""
 
     began: int
     found: int
@@ -160,8 +161,10 @@ def order_page(
     counted_at: datetime | None,
 ) -> Plan[OrderPage]:
     """Change a page of jobs by the order `name`; without `order`, only count them. The audit has one entry for
-    all pages. Raises Changed, before the page changes a job, if the pages have found over a tenth more jobs than
-    `expected`.
+    all pages. A cancel also closes an open workflow.
+
+    Raises Changed, before the page changes a job, if the pages have found over a tenth more jobs than `expected`;
+    Invalid for an unknown cursor; NotFound and WrongState for a workflow.
     """
     if wanted.workflow is not None and wanted.within is None and cursor is None:
         yield from _enter(sections[0][0], wanted.workflow, name if order else "")
@@ -235,7 +238,6 @@ def _insist(order: Order, base: str, job: JobSummary, order_id: str) -> Plan[tup
 def _give(
     order: Order, jobs: Sequence[JobSummary], order_id: str
 ) -> Plan[tuple[list[OrderOutcome], dict[str, tuple[bytes, ...]]]]:
-    """Returns the outcomes, and references of erased jobs."""
     outcomes, references = list[OrderOutcome](), dict[str, tuple[bytes, ...]]()
     for job in jobs:
         try:
@@ -287,7 +289,7 @@ def _course(cursor: str | None, counted_at: datetime | None) -> Plan[_Course]:
 
 
 def give(order: str, wanted: Selection, base: str, job: JobSummary, order_id: str) -> Plan[str]:
-    """Give an order to one job. `cascaded`: the cancel of another one has cancelled it."""
+    """Give an order, not `erase`, to one job. Returns the answer; `cascaded`: another job's cancel cancelled it."""
     is_whole = order in ("retry", "cancel") and wanted.workflow is not None
     verb = partial(VERBS[order], how="all") if is_whole else VERBS[order]
     try:

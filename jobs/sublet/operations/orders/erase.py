@@ -41,8 +41,8 @@ def _look(base: str, job_id: str) -> Call[_Seen]:
 
 
 def erase(settings: HasStorage, base: str, job_id: str, revision: int | None, by: str = "") -> Plan[Erased]:
-    """Delete one finished job, not its large payload and result. Raises WrongState, NotFound, Changed; Invalid if
-    `settings` cannot reach these.
+    """Delete one finished job. The caller deletes its large payload and result. Raises WrongState, NotFound, Changed;
+    Invalid without storage for these.
     """
     for looks in range(LOOKS, 0, -1):
         seen: _Seen = yield _look(base, job_id)
