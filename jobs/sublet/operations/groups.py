@@ -171,7 +171,7 @@ def with_held(base: str, queues: Sequence[QueueNumbers]) -> Plan[list[QueueNumbe
 
 
 def _startable(base: str, queue: QueueNumbers) -> Plan[int]:
-    """About how many jobs may start now, estimated from the first LOOKED groups."""
+    """About how many jobs may start now, by the first LOOKED groups."""
     name = queue.name
     settings = _parsed((yield Call((("HGET", keys.queues(base), name),), lambda text: text or b"")))
     commands: tuple[tuple[Any, ...], ...] = (

@@ -151,7 +151,7 @@ UNKNOWN: Row = (None,) * len(TOTALS)
 
 
 def _steps(samples: Sequence[Sample], how: _Resolution, end: int) -> dict[int, Row]:
-    """Return by step the rates since the sample before, then the sizes, outside of gaps the last known ones."""
+    """By step: rates since the sample before, then sizes, outside of gaps the last known ones."""
     rates: dict[int, Row] = {}
     sizes: dict[int, Row] = {}
     for one, following in pairwise((*samples, None)):

@@ -29,8 +29,8 @@ Sections = Sequence[tuple[str, str]]
 
 
 class _Place(NamedTuple):
-    """The next job of a section; of all queues, with a page of names (its cursor) and a queue there; of a tag, with
-    the ms (or 0) from which `offset` counts. Of a workflow, `queue` is the id before it.
+    """The next job of a section. `scan`: the cursor of a page of queues, or of a tag the ms (or 0) from which `offset`
+    counts; `queue`: one of the page, or of a workflow the id before it.
     """
 
     offset: int = 0

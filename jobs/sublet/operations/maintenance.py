@@ -36,7 +36,7 @@ def fire(
 
     Raises OutOfMemory, after the last partition, if a server is full.
     """
-    # only schedules need the calendar
+    # slow to load
     from sublet.schedules.firing import fire_due
 
     return (yield from fire_due(bases, by, admission, unread)).jobs
@@ -52,7 +52,7 @@ def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) 
         overdue, _ = yield reads.overdue(base, round(now.timestamp() * 1000))
         come = (overdue > 0 and (yield verbs.reap(base, limit=verbs.SETTLE_MAX, by=by)).come) or come
     if come:
-        with contextlib.suppress(OutOfMemory):  # the occurrences wait; a read must not fail for them
+        with contextlib.suppress(OutOfMemory):
             yield from fire(bases, by, admission)
 
 

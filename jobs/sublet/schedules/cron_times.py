@@ -1,10 +1,10 @@
 """Find the next and the last occurrence of a cron line in a time zone.
 
-The rules are those of Debian's cron: a *fixed* line, whose minutes and hours have no leading star, fires once for each
-time that it names: a skipped one right after the gap, a repeated one the first time. Any other line skips the skipped
-hour and fires again in the repeated one.
+When clocks change, the rules of Debian's cron apply: a *fixed* line, whose minutes and hours have no leading star,
+fires once for each time that it names: a skipped one right after the gap, a repeated one the first time. Any other
+line skips the skipped hour and fires again in the repeated one.
 
-A moment is whole seconds since 1970; a *wall* time is the local time, counted in the same way.
+A moment is whole seconds since 1970.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 from sublet.schedules.cron import read
 
 _YEARS = 50
-"""Years searched: a 29th of February that is a Monday comes every 28 years, or every 40."""
+"""Years searched: a Monday, 29th of February comes every 28 years, or 40."""
 _DAY = 86_400
 _EPOCH = datetime(1970, 1, 1)
 _FIRST_DAY = _EPOCH.toordinal()
@@ -47,9 +47,7 @@ class CronLine:
         return self._sim.explain()
 
     def after(self, moment: int, zone: ZoneInfo) -> int | None:
-        """Return the first occurrence strictly after `moment` (seconds since 1970); None if it is over fifty
-        years later.
-        """
+        """Return the first occurrence strictly after `moment` (seconds since 1970); None if fifty years have none."""
         for begin, end, at in self._runs(moment, zone, 1):
             i = bisect_right(self._times, max(moment, begin - 1), key=at)
             if i < len(self._times) and at(i) < end:
@@ -57,8 +55,8 @@ class CronLine:
         return None
 
     def until(self, moment: int, zone: ZoneInfo) -> int | None:
-        """Return the last occurrence at or before `moment` (seconds since 1970); None if it is before 1970 or
-        over fifty years earlier.
+        """Return the last occurrence at or before `moment` (seconds since 1970); None if fifty years, or those since
+        1970, have none.
         """
         for begin, end, at in self._runs(moment, zone, -1):
             i = bisect_left(self._times, min(moment + 1, end), key=at) - 1

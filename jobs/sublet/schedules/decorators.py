@@ -40,7 +40,7 @@ def declaration(name: str, payload: Mapping[str, Any] | None, **when: Any) -> De
     """Check the arguments of one `@app.schedule` and return them; `when` has the fields of `Recurrence`.
     Raises Invalid.
     """
-    # an app without schedules does not load the calendar
+    # slow to load
     from sublet.schedules.definition import check_name, recurrence
 
     if callable(when["cron"]):
@@ -84,8 +84,8 @@ class DeclaredSchedules:
         return list(self._schedules.values())
 
     def add(self, task: ScheduledTask, declared: Declaration) -> None:
-        """Add a schedule of a task. Raises Invalid for a name in use, and for a payload that does not match
-        the task's parameters.
+        """Add a schedule of a task. Raises Invalid for a name in use, a payload that does not match the task's
+        parameters, and what `new_schedule` refuses.
         """
         from sublet.schedules.definition import NAME_MAX, new_schedule
 

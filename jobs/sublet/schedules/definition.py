@@ -23,7 +23,6 @@ PLAN_MAX = 4096
 SHOWN = 5
 RUNS = 10
 _RUN = re.compile(r"[A-Za-z0-9_.:-]{1,50}:([0-9]{1,14})")
-"""The id of an occurrence's job, and the occurrence (ms)."""
 
 ScheduleState = Literal["active", "held", "paused", "ended", "broken"]
 """Active: it fires. Held: an occurrence waits (`Schedule.held` has the reason). Paused: by an operator. Ended: no
@@ -80,8 +79,8 @@ def new_schedule(
 
 
 class Stored(NamedTuple):
-    """A schedule as a partition has it: the partition's key prefix (`base`), the fields of the schedule's
-    hash, and when it is due (`score`, ms since 1970).
+    """A schedule as a partition has it: the partition's key prefix (`base`), the fields of the schedule's hash, and
+    when it is due (`score`: ms, very high while it is paused or has ended; None if lost).
     """
 
     base: str
@@ -95,12 +94,12 @@ class Stored(NamedTuple):
 
     @property
     def revision(self) -> int:
-        """The schedule's version number, which grows with each change, pause and resume."""
+        """The schedule's version number: each change, pause and resume raises it."""
         return int(self.text("revision") or 0)
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The stored JSON: the recurrence (`when`) and the source (`from`); empty unless it is a JSON object."""
+        """The stored JSON: the recurrence (`when`) and the source (`from`, if any); empty unless it is an object."""
         said = json_of(self.fields.get("plan"))
         return said if isinstance(said, dict) else {}
 
@@ -168,7 +167,7 @@ class Schedule(BaseModel):
     next_at: Timestamp | None = None
     """The next occurrence, or the one that is held; None if the schedule is paused or has ended."""
     due_at: Timestamp | None = None
-    """When the job of `next_at` will be submitted: with jitter later; while it is held, the next try."""
+    """When the job of `next_at` will be submitted: with jitter later; while it is held, the next try; else None."""
     upcoming: tuple[Timestamp, ...] = ()
     """The next occurrences, at most five, in the schedule's time zone, even while paused; empty in a list."""
     last_at: Timestamp | None = None
@@ -176,16 +175,16 @@ class Schedule(BaseModel):
     last_runs: tuple[PastRun, ...] = ()
     """The last occurrences that submitted a job, at most ten, the newest first; empty in a list."""
     fired_at: Timestamp | None = None
-    """When the schedule last submitted a job; `fired_by` is the worker or tick that did."""
+    """When an occurrence last submitted a job; `fired_by` is the worker or tick that did."""
     fired_by: str | None = None
     fired: int = 0
     occurrences_missed: int = 0
     """Occurrences that the misfire policy (`missed`) has dropped; of a cron line, at most about 100 are counted at a time."""
     occurrences_skipped: int = 0
-    """How many occurrences the overlap policy (`overlap`) has dropped: the job before was unfinished."""
+    """How many occurrences the overlap policy (`overlap`) has dropped."""
     held: str | None = None
-    """Why the occurrence is held: the job before is unfinished, the queue full, stored data invalid. Else
-    None.
+    """Why the occurrence is held: the job before is unfinished, the queue full, stored data invalid; None: it is
+    not held.
     """
     made_at: Timestamp | None = None
     changed_at: Timestamp | None = None
@@ -202,7 +201,7 @@ def recurrence(said: Any) -> Recurrence:
 
 
 def reason(error: ValidationError) -> str:
-    """Return the first error of a failed validation as text: the field and what is wrong."""
+    """Return the first error of a failed validation as text: the field and the fault."""
     fault = error.errors(include_url=False, include_input=False)[0]
     where, words = ".".join(map(str, fault["loc"])), fault_words(fault)
     return f"{where}: {words}" if where and not words.startswith(where) else words
@@ -253,7 +252,7 @@ def _score(base: str, name: str) -> tuple[Any, ...]:
 
 
 def at_now(one: Stored) -> Call[tuple[int, tuple[PastRun, ...]]]:
-    """Read the server's time (ms since 1970) and the last jobs of a schedule, at most ten."""
+    """Read the server's time (ms since 1970) and up to ten past runs of a schedule, the newest first."""
     found = [match for word in one.text("runs").split()[:RUNS] if (match := _RUN.fullmatch(word))]
 
     def read(reply: Sequence[Any]) -> tuple[int, tuple[PastRun, ...]]:
@@ -279,8 +278,8 @@ def names(base: str) -> Call[list[str]]:
 
 
 def schedule_from(one: Stored, now_ms: int | None = None) -> Schedule:
-    """Make the shown form of a stored schedule; with the time `now_ms`, also its next occurrences. An
-    unreadable recurrence gives the state `broken`.
+    """Make the shown form of a stored schedule; with the time `now_ms`, also its next occurrences. An unreadable
+    recurrence gives the state `broken`; other invalid fields raise one of MALFORMED.
     """
     occurrence, held, last = one.text("occurrence"), one.text("held"), one.text("last_id")
     last_occurrence = last.rpartition(":")[2]

@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 PICKED = 50
 OCCURRENCES = 100
 ROUNDS = 200
-"""Most rounds of reserving and firing a partition's schedules in a claim or tick; the next one continues."""
+"""Most rounds of `pick` and `fire` for a partition in one `fire_due`; the next call continues."""
 
 
 UNREAD = 100
 AGAIN = 60.0
 
 Unread = dict[str, dict[str, str]]
-"""Per partition (key prefix): name and revision of the schedules whose recurrence this version cannot read."""
+"""Partition (key prefix) → name → revision of schedules whose recurrence this version cannot read."""
 
 _warned_at: dict[str, float] = {}
 
@@ -67,13 +67,13 @@ class FireRequest(NamedTuple):
     missed: int
     """How many due occurrences the misfire policy drops."""
     next: int | None
-    """The occurrence after these in ms since 1970, or None. `due` is when its job is to be submitted."""
+    """The occurrence after these; None: there is none. `due` is when its job is to be submitted. Both in ms."""
     due: int | None
 
 
 class Fired(NamedTuple):
-    """How many jobs were submitted, and how many schedules must wait: for an earlier job, a full
-    queue, a repair, or a process of another version.
+    """How many jobs were submitted, and how many schedules must wait: for an earlier job, a full queue, a repair, or
+    a process of another version.
     """
 
     jobs: int
@@ -94,9 +94,8 @@ def schedule(
 
 
 def unschedule(base: str, name: str, revision: int, occurrence: str = "", by: str = "") -> Call[str]:
-    """Remove a schedule at this revision; the reply is `removed`, also if it is gone. Raises Changed if it
-    has another revision, or another next occurrence than `occurrence` (ms; empty: any); NotFound at revision
-    0 if there is none.
+    """Remove a schedule; the reply is `removed`, also if it is gone. Raises Changed if it has another revision, or
+    another next occurrence than `occurrence` (ms; empty: any); NotFound at revision 0 if there is none.
     """
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=occurrence, plan="", queue="", task="", rules="", overlap="", paused="",
@@ -129,12 +128,12 @@ def _row(row: Sequence[Any]) -> Pick | None:
 
 
 def fire(base: str, by: str, requests: Sequence[FireRequest]) -> Call[list[str]]:
-    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns one answer per schedule, in which
-    `n` is how many jobs were submitted.
+    """Submit the jobs of up to 50 schedules and 100 occurrences. Returns one answer per schedule, in which `n` is
+    how many jobs were submitted.
 
-    `fired <n>`: all; `skipped <n>`: the overlap policy dropped the others. If the others wait: `held <n>`
-    (for the previous job), `later <n>` (for the next call, as this one has 1 MiB of payloads), `QUEUE_FULL …;
-    fired <n>`. If none was fired: `INVALID …`, `CHANGED`, `NOT_FOUND`.
+    `fired <n>`: all; `skipped <n>`: the overlap policy dropped the others. If the others wait: `held <n>` (for the
+    previous job), `later <n>` (for the next call, as this one has 1 MiB of payloads), `QUEUE_FULL …; fired <n>`.
+    Not fired: `INVALID …`, `CHANGED`, `NOT_FOUND`.
     """
     rest: list[Any] = []
     for (name, revision, occurrence, _, _), occurrences, missed, after, due in requests:
@@ -159,10 +158,10 @@ def _ms(moment: int | None) -> str:
 def fire_due(
     bases: Sequence[str], by: str, admission: Admission | None = None, unread: Unread | None = None
 ) -> Plan[Fired]:
-    """Submit the jobs of all due occurrences in these partitions; several processes may do so at once.
-    Schedules that this version cannot read are added to `unread` and left to other processes.
+    """Submit the jobs of due occurrences in these partitions; several processes may do so at once. Adds schedules
+    that this version cannot read to `unread`, and leaves them to other processes.
 
-    Raises OutOfMemory at the end if a server is full: a later call can fire its occurrences, after 2 s.
+    Raises OutOfMemory at the end if a server is full: a call after 2 s can fire its occurrences.
     """
     done, full = Fired(0, 0), None
     for base in bases:

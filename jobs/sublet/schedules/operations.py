@@ -1,7 +1,7 @@
 """Operations on schedules, as plans without I/O.
 
 A schedule stays in the partition of its queue; by name it is searched in all. Times count by the server's
-clock. An operation may be repeated, `run` with a `job_id`."""
+clock. An operation may be repeated, `run` only with a `job_id`."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -98,8 +98,8 @@ def known(operations: SubmitOperations) -> Plan[list[tuple[str, str]]]:
 
 
 def page(operations: SubmitOperations, after: str = "", most: int | None = None) -> Plan[SchedulePage]:
-    """Return up to `most` schedules (None: all) whose names sort behind `after`, without payloads. Invalid ones are left
-    out, so a page may have fewer although others follow: `cursor` tells.
+    """Return up to `most` schedules (None: all) whose names sort behind `after`, without payloads and invalid ones. A
+    page may have fewer although others follow.
     """
     left = [one for one in (yield from known(operations)) if one[0] > after]
     found = left[:most]
@@ -115,7 +115,7 @@ def _readable(found: Iterable[Stored]) -> Iterator[Schedule]:
     for one in found:
         try:
             yield schedule_from(one)
-        except MALFORMED:  # an invalid one must not hide the others; `get` raises its error
+        except MALFORMED:  # `get` raises its error
             continue
 
 
@@ -123,7 +123,7 @@ def put(operations: SubmitOperations, wanted: NewSchedule, guard: Guard = permit
     """Store a schedule; the result is `created`, `changed` or `unchanged`.
 
     With a new recurrence, occurrences count from now; with the same one, the next occurrence stays. A paused
-    schedule stays paused. Raises Invalid, also if no occurrence is before its end; WrongState if it exists in
+    schedule stays paused. Raises Invalid, also if no occurrence is left before its end; WrongState if it exists in
     another partition than that of its queue."""
     if wanted.recurrence.end is not None:
         yield from _check_end(operations, wanted, wanted.recurrence.end)
@@ -217,14 +217,14 @@ def remove(operations: SubmitOperations, name: str, guard: Guard = permit) -> Pl
 
 
 def pause(operations: SubmitOperations, name: str, guard: Guard = permit) -> Plan[str]:
-    """Pause a schedule: no more jobs until it is resumed. Returns `paused`. Raises Invalid or NotFound."""
+    """Pause a schedule: no more jobs until it is resumed. Returns `paused`. Raises Invalid, NotFound, Changed."""
     yield from _set_paused(operations, name, guard, paused=True)
     return "paused"
 
 
 def resume(operations: SubmitOperations, name: str, guard: Guard = permit) -> Plan[str]:
-    """Resume a schedule, without the occurrences since its pause. Returns `resumed`. Raises Invalid or
-    NotFound."""
+    """Resume a schedule; the occurrences since its pause are not fired. Returns `resumed`. Raises Invalid,
+    NotFound, Changed."""
     yield from _set_paused(operations, name, guard, paused=False)
     return "resumed"
 
@@ -258,7 +258,7 @@ def run(
     operations: SubmitOperations, name: str, job_id: str | None = None, rules: str = ""
 ) -> Plan[Submitted]:
     """Submit one job of a schedule now, also while it is paused. With the same `job_id` again, no second job
-    is stored. `rules`: further job options as text. Raises Invalid or NotFound.
+    is stored. `rules`: further job options as text. Raises Invalid, NotFound, and the errors of a submit.
     """
     one = yield from find(operations, name)
     job = job_of(operations, one, job_id, rules)
@@ -286,8 +286,8 @@ def sync(
     """Store the schedules that code declares, with `source` as their owner, even if they had another; return
     the outcome of each. The same call again writes nothing.
 
-    With `remove`, other schedules of this owner are removed. Raises Invalid, and WrongState for a schedule in
-    another partition than that of its queue, before any write."""
+    With `remove`, other schedules of this owner are removed, too. Before any write, raises Invalid for `remove`
+    without `source`, and WrongState for a schedule in another partition than that of its queue."""
     if remove and not source:
         raise Invalid(
             "remove: give source, too: the schedules of this source that are not wanted are removed"

@@ -1,7 +1,7 @@
 """Compute a schedule's occurrences. Without a clock, without I/O.
 
-An *occurrence* is a moment that the recurrence names, in ms since 1970. Its job's id contains it, so that
-several callers fire it once. With jitter it is *due* a little later, always before the next one.
+An *occurrence* is a moment that the recurrence names, in ms since 1970. Its job's id contains the moment, so that
+several callers fire it once. With jitter an occurrence is *due* a little later, before the next one.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ class Occurrence(NamedTuple):
 
 
 class Firing(NamedTuple):
-    """What to do with due occurrences: those to fire now, how many are dropped, and the next one."""
+    """Which due occurrences to fire now, how many are dropped, and the next one."""
 
     occurrences: tuple[int, ...]
     """The occurrences to fire in ms since 1970, the oldest first."""
@@ -152,19 +152,19 @@ class Recurrence(BaseModel):
 
 
 def first(recurrence: Recurrence, name: str, after_ms: int) -> Occurrence | None:
-    """Return the first occurrence strictly after a moment (ms since 1970); None after the last. The jitter is
-    computed from `name`.
+    """Return the first occurrence strictly after a moment (ms since 1970); None after the last. The jitter depends
+    on `name`.
     """
     occurrence = _next(recurrence, after_ms)
     return None if occurrence is None else Occurrence(occurrence, _due(recurrence, name, occurrence))
 
 
 def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -> Firing:
-    """Decide which occurrences from `occurrence_ms` to `now_ms` are fired.
+    """Decide which occurrences that are due from `occurrence_ms` to `now_ms` are fired.
 
-    `latest` fires the last, `skip` that one if it is at most `late` seconds late, `all` the last `most`;
-    with overlap=queue, only the first of these: the others stay due. If each call gets the `next` of the
-    one before, none is fired twice.
+    `latest` fires the last, `skip` that one if it is at most `late` seconds late, `all` the last `most`, or with
+    overlap=queue only the first of these: the others stay due. If each call gets the `next` of the one before, none
+    is fired twice.
     """
     due = _due(recurrence, name, occurrence_ms)
     if due > now_ms:
@@ -182,7 +182,7 @@ def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -
 
 
 def upcoming(recurrence: Recurrence, after_ms: int, n: int = 5) -> list[datetime]:
-    """Return the next `n` occurrences after a moment (ms since 1970), 1,000 at most, in the schedule's time zone,
+    """Return the next `n` (at most 1,000) occurrences after a moment (ms since 1970), in the schedule's time zone,
     without jitter.
     """
     found: list[datetime] = []

@@ -260,7 +260,7 @@ def _found(found: int, asked: int) -> str:
 
 
 def _words(counts: Counter[str], asked: int, *, is_over: bool = False) -> str:
-    """Return an outcome for the audit: `cancelled 2 of 4; skipped 1; refused 1`."""
+    """For the audit: `cancelled 2 of 4; skipped 1; refused 1`."""
     answers = [
         f"{answer} {n:,}" for answer, n in sorted(counts.items()) if answer not in (SKIPPED, "refused")
     ]
@@ -271,7 +271,6 @@ def _words(counts: Counter[str], asked: int, *, is_over: bool = False) -> str:
 
 
 def _recorded(base: str, order: str) -> Plan[Counter[str]]:
-    """Return the counts in the audit's entry of earlier pages."""
     words: str = (yield audit_log.outcome(base, order)) if order and person() else ""
     numbers = {word: int(number.replace(",", "")) for word, number in _COUNTS.findall(words) if word != "of"}
     return Counter({word: number for word, number in numbers.items() if number})
