@@ -59,7 +59,10 @@ def test_without_a_terminal_a_filter_needs_yes(dead):
         (["retry"], "give ids, or a filter"),
         (["retry", "0-a", "--task", "t"], "give ids, or a filter"),
         (["erase", "0-a", "--yes"], "belong to a filter"),
-        (["retry", "--state", "queued", "--yes"], "state queued: retry takes dead or cancelled"),
+        (
+            ["retry", "--state", "queued", "--yes"],
+            "state queued: use dead or cancelled: retry changes no other jobs",
+        ),
     ],
 )
 def test_what_does_not_fit_is_an_error(shell, words, shown):

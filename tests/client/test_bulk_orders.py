@@ -263,7 +263,7 @@ async def test_a_queue_is_emptied_over_http_while_a_producer_submits(client, que
 
 
 async def test_a_state_that_the_order_does_not_take_is_invalid(client):
-    with pytest.raises(Invalid, match="state queued: erase takes completed or dead or cancelled"):
+    with pytest.raises(Invalid, match="state queued: use completed or dead or cancelled"):
         await client.order_page("erase", Selection(State.QUEUED))
 
 

@@ -324,7 +324,7 @@ async def test_an_open_workflow_is_closed_by_a_cancel_and_not_retried(client, wo
     await flow.cancel()
     assert (await flow.get()).state == "cancelled"
     assert desk.state(one[0].job.id) == "cancelled"
-    with pytest.raises(WrongState, match="workflow 0-open was cancelled before it was whole"):
+    with pytest.raises(WrongState, match="workflow 0-open was cancelled before all its jobs were stored"):
         await flow.retry()
 
 

@@ -217,7 +217,8 @@ def _request(pick: Pick, now: int) -> FireRequest | None:
         found = firing(recurrence, pick.name, pick.occurrence, now)
     except Exception as error:  # noqa: BLE001  # an invalid plan must not stop the others
         _warn_skipped(
-            pick.name, f"this version of Sublet cannot read its recurrence ({type(error).__name__})"
+            pick.name,
+            f"this version of Sublet cannot read its recurrence ({type(error).__name__}): use a newer one, or store it again",
         )
         return None
     after = found.next

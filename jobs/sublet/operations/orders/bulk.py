@@ -88,7 +88,9 @@ class Selection(NamedTuple):
         its STATES. Raises Invalid if the order cannot change `state`.
         """
         if self.state is not None and self.state not in STATES[order]:
-            raise Invalid(f"state {self.state}: {order} takes {' or '.join(STATES[order])}")
+            raise Invalid(
+                f"state {self.state}: use {' or '.join(STATES[order])}: {order} changes no other jobs"
+            )
         usual = USUAL if self.workflow is None else STATES
         return usual[order] if self.state is None else (self.state,)
 
@@ -211,7 +213,7 @@ def _enter(base: str, workflow_id: str, name: str) -> Plan[None]:
         yield storing.workflow(base, workflow_id, "cancel")
     if name == "retry" and state == "cancelled":
         raise WrongState(
-            f"workflow {workflow_id} was cancelled before it was whole: store it again as a new one"
+            f"workflow {workflow_id} was cancelled before all its jobs were stored: store it again as a new one"
         )
 
 
