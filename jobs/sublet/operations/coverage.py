@@ -28,7 +28,7 @@ class Gaps(NamedTuple):
     tasks: dict[str, int]
     """Task → how many scheduled jobs were last released as `unknown_task`, of the first 100 per partition."""
     hooks: Mapping[str, str] = MappingProxyType({})
-    """Value of `on_dead` → what is missing: `queue` (no worker serves it) or `task` (the catalogue lacks it)."""
+    """Value of `on_dead` → what is missing: a worker of its `queue`, or its `task` in the catalogue."""
 
 
 def gaps(bases: Sequence[str]) -> Plan[Gaps]:

@@ -49,7 +49,7 @@ class Sum(_Frozen):
 
 
 class Pool(_Frozen):
-    """A stored pool: its queues, how workers are started for them, and its counters."""
+    """A stored pool: its queues, how their workers are started, and counters."""
 
     name: str
     queues: tuple[str, ...]
@@ -65,7 +65,7 @@ class Pool(_Frozen):
     linger: InSeconds = 5.0
     """How many seconds a worker without jobs waits before it asks to leave."""
     arrive: InSeconds = 15.0
-    """How many seconds an invoked worker has to register; then it is `lost`."""
+    """How many seconds an invoked worker has to register; else it is `lost`, and may be replaced."""
     revision: int = 0
     summoned: int = 0
     arrived: int = 0
@@ -158,7 +158,7 @@ def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
 
 
 def sum_from(numbers: Mapping[str, int]) -> Sum:
-    """Make a `Sum` of the numbers in the reply of the script `summon`."""
+    """Make a `Sum` of the numbers that the script `summon` returns."""
     parts = {name: numbers[name] / 1000 for name in ("rate", "run", "need")}
     whole = {name: numbers[name] for name in ("ready", "running", "wanted", "crew", "summoned", "owed")}
     return Sum.model_validate(parts | whole)

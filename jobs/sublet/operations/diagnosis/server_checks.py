@@ -12,9 +12,7 @@ Lines = dict[tuple[int, int], int]
 
 
 class Vulnerability(NamedTuple):
-    """A vulnerability of Redis: the first release line that has it, and the first release without it in each
-    line.
-    """
+    """A vulnerability of Redis: the first release line that has it, and each line's first release without it."""
 
     name: str
     since: tuple[int, int]
@@ -35,7 +33,7 @@ VULNERABILITIES = (
     }),
     Vulnerability("CVE-2026-81934 (TLS)", (8, 2), {"redis": {(8, 2): 9, (8, 4): 6, (8, 6): 6, (8, 8): 2, (8, 10): 1}, "valkey": {}}),
 )  # fmt: skip
-"""Open to any user that may run scripts or block, or to any process that reaches the port. The first's
+"""Usable by any user that may run scripts or block, or any process that reaches the port. The first's
 releases also fix CVE-2025-46817, -46818, -46819, CVE-2024-46981 and CVE-2024-31449; the second's
 CVE-2026-23631 (Lua) and CVE-2026-25243 (RESTORE).
 """

@@ -55,7 +55,7 @@ def fingerprint(message: str) -> str:
 
 
 class Selection(NamedTuple):
-    """A filter of jobs: they match every value that is not None. `within`: queues."""
+    """A filter of jobs: they match every value that is not None. `within`: only in these queues."""
 
     state: State | None = None
     queue: str | None = None
