@@ -58,11 +58,11 @@ _NO_MANAGERS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect
 
 Run = Literal["loop", "process", "thread", "command"]
 """Where a task runs. An async function: on the worker's event loop ("loop"). A plain one: in a child process
-("process"), or in a thread, which cannot be killed. "command" is for tasks of `App.command`."""
+("process"), or in a thread ("thread"), which cannot be killed. "command" is for tasks of `App.command`."""
 
 
 class Task(Generic[P, R]):
-    """A named function: call it here, or `submit` a job so that a worker calls it."""
+    """A named function: call it in this process, or `submit` a job so that a worker calls it."""
 
     _job_id: str | None = None
 
@@ -82,7 +82,7 @@ class Task(Generic[P, R]):
 
     @property
     def takes_process(self) -> bool:
-        """Whether its jobs run in processes, which the limit `processes` counts."""
+        """Whether its jobs run in child processes or as programs, which the limit `processes` counts."""
         return self.run in ("process", "command")
 
     def __repr__(self) -> str:
@@ -93,8 +93,9 @@ class Task(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def options(self, *, job_id: str | None = None, **changes: Any) -> "Task[P, R]":
-        """Return a copy of the task with these `Options` changed. `job_id`: the id of the one job that the copy
-        submits. Raises Invalid, also for `retry_on` and `discard_on`, which only `@app.task` accepts."""
+        """Return a copy of the task with these `Options` changed. Each job of the copy has the id `job_id`,
+        if given: only the first is stored. Raises Invalid, also for `retry_on` and `discard_on`, which only
+        `@app.task` accepts."""
         if fixed := sorted({"retry_on", "discard_on"} & set(changes)):
             raise Invalid(
                 f"task {self.name}: {' and '.join(fixed)}: exception classes are not stored with a job: give them to @app.task"
@@ -107,7 +108,8 @@ class Task(Generic[P, R]):
         return other
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Submission:
-        """Make a job with these arguments; `App.client.submit_all` submits a list of them. Raises Invalid."""
+        """Make a job with these arguments, without a submit. `App.client.submit_all` submits a list of jobs.
+        Raises Invalid."""
         job, around = self._job(args, kwargs), self.app.submit_middleware
         if around is None:
             return job
@@ -115,7 +117,7 @@ class Task(Generic[P, R]):
             return changed
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Submit a job and return its handle, or that of an earlier job with its key or id. Raises
+        """Submit a job and return its handle, or the handle of an earlier job with its key or id. Raises
         Invalid for arguments that do not match the parameters, Refused, Unavailable."""
         client = self.app.client
         job, around = self._job(args, kwargs), self.app.submit_middleware
@@ -140,7 +142,8 @@ class Task(Generic[P, R]):
         return SyncHandle(submitted.id, is_new, client, self.arguments.load_result, None, submitted.replaced)
 
     def handle(self, job_id: str) -> "Handle[R]":
-        """Return the handle of a job, without asking Redis. Raises Invalid for an invalid id."""
+        """Return the handle of a job, without asking Redis whether it exists. Raises Invalid for an invalid
+        id."""
         self.app.operations.base_of_job(job_id)
         return Handle(job_id, False, self.app.client, self.arguments.load_result)
 
@@ -161,9 +164,9 @@ class Task(Generic[P, R]):
 class App(Connections):
     """The tasks, schedules and clients of a program.
 
-    A setting is that of `settings`; without these the argument, else the environment variable
-    (SUBLET_REDIS_URL, …), else the default. `include`: modules that `load` imports. With `qualified_names` a
-    task's default name begins with its module: `shop.mail.send`."""
+    With `settings`, `redis_url`, `namespace` and environment variables are ignored. Without, a setting is the
+    argument, else the variable (SUBLET_REDIS_URL, …), else the default. `include`: modules that `load`
+    imports. With `qualified_names` a task's default name begins with its module: `shop.mail.send`."""
 
     def __init__(
         self,
@@ -177,14 +180,15 @@ class App(Connections):
         large_above: int | None = None,
     ) -> None:
         """`large_payloads`: where to keep payloads and results of more than `large_above` bytes (default and
-        maximum: 262,144). Raises Invalid."""
+        maximum: 262,144), also with `settings`. Raises Invalid."""
         if isinstance(include, str) or not all(map(is_module_name, include)):
             raise Invalid(f"include={include!r}: use a list of full module names, e.g. ['shop.mail']")
         self.include = tuple(include)
         self.qualified_names = qualified_names
         self._loaded = False
         self.loaded_by: tuple[str, ...] = ()
-        """Each MODULE of a MODULE:APP by which this app was loaded. Child processes import them first."""
+        """Each MODULE of a MODULE:APP by which this app was loaded. Child processes import these modules
+        first."""
         self.tasks: dict[str, Task[..., Any]] = {}
         self.hooks: list[Hook] = []
         """The middleware, outermost first."""
@@ -193,7 +197,7 @@ class App(Connections):
         self.schedules = DeclaredSchedules(self.load)
         """The declared schedules, which `client.sync` stores."""
         self.submit_middleware: SubmitMiddleware | None = None
-        """Called for each `Task.submit` and `Task.job`; None: nothing is."""
+        """Called for each `Task.submit`, `submit_sync` and `Task.job`, unless None."""
         super().__init__((redis_url, namespace), settings, large_settings(large_payloads, large_above))
 
     def __repr__(self) -> str:
@@ -202,8 +206,7 @@ class App(Connections):
         return f"<App: {len(self.tasks)} tasks{place}>"
 
     def load(self) -> "App":
-        """Import the modules of `include`, once; return the app. Workers and commands call it. Raises Invalid
-        if an import fails."""
+        """Import the modules of `include`, once; return the app. Raises Invalid if an import fails."""
         if not self._loaded:
             self._loaded = True  # an included module may call this
             try:
@@ -265,9 +268,8 @@ class App(Connections):
         """Declare a function as a task, with or without `Options`: `@app.task`, `@app.task(timeout=60)`.
 
         `name` is by default the function's name; `run` is "loop" for an async function, else "process". An
-        exception of a class in `discard_on` makes the job dead at once. With `retry_on`, so does any whose
-        class is not in it. Raises Invalid, e.g. for a name in use, an unknown option, or a parameter that cannot be
-        passed by name."""
+        exception of a class, or subclass, in `discard_on` makes the job dead at once. With `retry_on`, so
+        does any other than those in `retry_on`. Raises Invalid, e.g. for a name in use or an unknown option."""
         if function is None:
             return lambda function: self.task(
                 function, name=name, run=run, retry_on=retry_on, discard_on=discard_on, **options
@@ -318,11 +320,11 @@ class App(Connections):
         return declare
 
     def middleware(self, hook: H) -> H:
-        """Register `hook` and return it. Workers call it with the `Context` of each attempt, and run the attempt
-        inside of the returned context manager; that of the first hook is outermost.
+        """Register `hook` and return it. Workers call it with the `Context` of each attempt, and run the task
+        inside of the returned context manager; that of the first hook is outermost. If one swallows the
+        task's exception, the result is None.
 
-        Async context managers are entered for async tasks only. Raises Invalid, e.g. for a generator
-        function without `@contextmanager`."""
+        Async context managers are entered for async tasks only. Raises Invalid."""
         if not callable(hook) or any(is_it(hook) for is_it in _NO_MANAGERS):
             raise Invalid(
                 f"middleware {getattr(hook, '__name__', hook)!r}: give a function of a Context that returns a context manager, "
@@ -355,8 +357,7 @@ class App(Connections):
         """Declare a task that runs a program, from a template of its words: `"gzip --keep -- {path}"`. The
         job's argument `path` replaces `{path}`, and cannot become a second word or shell code.
 
-        With `shell`, `/bin/sh` runs the template. `name` is the task's name, by default the program's.
-        Raises Invalid."""
+        With `shell`, `/bin/sh` runs the template. `name` is by default the program's. Raises Invalid."""
         function = command.function(template, shell=shell, cwd=cwd, env=env)
         runs: Task[..., Output] = self.task(name=name or function.__name__, run="command", **options)(
             function

@@ -28,11 +28,11 @@ SEND_SECONDS = 0.1
 
 
 class Snooze(Exception):
-    """A task raises it to release its job: it runs again after `delay` (seconds or a timedelta), and has used
-    no try.
+    """A task raises it to release its job: the job runs again after `delay` (seconds or a timedelta), and no
+    try is used.
 
-    After 100 releases in a row, the next uses a try and waits for the backoff. Raises ValueError, which fails
-    the attempt, for an invalid delay.
+    After 100 releases in a row, the next uses a try, and waits for the backoff instead. Raises ValueError,
+    which fails the attempt, for an invalid delay.
     """
 
     delay = 0.0
@@ -44,7 +44,7 @@ class Snooze(Exception):
 
 
 class Discard(Exception):
-    """A task raises it to make its job dead at once, even if tries are left."""
+    """A task raises it to make its job dead at once, with `reason` as the error's message."""
 
     reason = ""
 
@@ -63,12 +63,12 @@ def checked_delay(delay: float | timedelta) -> float:
 
 class Context:
     """The running attempt of a job. A task whose first parameter is annotated as `Context` gets it as
-    argument.
+    argument. In an async task, await `step`, `sleep`, `wait_for`, `call` and `emit`.
     """
 
     ending = ""
     """Why the attempt must end now: `timed_out`, `stalled`, `cancelled`, `lost` (its lease), `stopping` (its
-    worker); else empty.
+    worker); else empty. In a child process always empty: the worker kills it.
     """
     arguments: Mapping[str, Any] = MappingProxyType({})
     """The job's arguments by name, converted to the annotated types, without those that the submit left out.
@@ -137,8 +137,8 @@ class Context:
 
     @property
     def recovered(self) -> str | None:
-        """How the job's previous attempt ended: `lease_expired`, `crashed`, a failure's code, …; None for the
-        first attempt.
+        """How the job's previous attempt ended: `lease_expired`, `released`, `suspended`, a failure's code,
+        …; None for the first attempt.
         """
         return self._lease.recovered or None
 
@@ -158,7 +158,9 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the attempt must end now (see `ending`): the task should clean up and return."""
+        """Whether the attempt must end now (see `ending`). A task in a thread should clean up and return; an
+        async one is cancelled.
+        """
         return bool(self.ending)
 
     @property
@@ -170,14 +172,14 @@ class Context:
 
     @property
     def deadline(self) -> datetime | None:
-        """The moment of the attempt's timeout, in UTC by this machine's clock; None without a timeout."""
+        """The moment of the attempt's timeout, in UTC; None without a timeout."""
         left = self.remaining
         return None if left is None else datetime.now(UTC) + timedelta(seconds=left)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Report progress from 0 to 1, the current stage and a message. The latest report is sent, at most
-        about 4 times a second. Without `stage`, the last stage stays; the last message does not. Raises
-        Invalid unless `fraction` is a number.
+        """Report progress (`fraction`, cut to 0 to 1), the current stage and a message. The latest report is
+        sent, at most about 4 times a second. Without `stage`, the last stage stays; the last message does
+        not. Raises Invalid unless `fraction` is a number.
         """
         if not isinstance(fraction, int | float) or math.isnan(fraction):
             raise Invalid(f"progress {str(fraction)[:40]}: use a number from 0 to 1")
@@ -203,8 +205,8 @@ class Context:
         self._send(News.CHECKPOINT, text)
 
     def spent(self, cost: int) -> None:
-        """Report the job's real cost in all, in place of its option `cost`. The difference corrects the rates of its
-        queue and group. Sent within 0.5 s. Raises Invalid.
+        """Report the attempt's real cost, in place of the option `cost` or an earlier report. The difference
+        corrects the rates of the job's queue and group. Sent within 0.5 s. Raises Invalid.
         """
         if type(cost) is not int or not 0 <= cost < 10**14:
             raise Invalid(f"spent {str(cost)[:40]}: use a whole number from 0, of up to 14 digits")
@@ -217,9 +219,9 @@ class Context:
     @overload
     def step(self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call the function and keep its result under a name, at most 64 KiB of JSON; in a later attempt, return the
-        kept result instead. In an async task, await the call. Raises the function's exceptions; Invalid for an invalid
-        result or name, or one that the attempt has used; StepsFull.
+        """Call the function and keep its result under a name, at most 64 KiB of JSON; in a later attempt,
+        return the kept result instead. Either is read from its JSON. Raises the function's exceptions;
+        Invalid for an invalid result or name, or one that the attempt has used; StepsFull, LeaseLost.
         """
         return self._opened().step(name, function, args, kwargs)
 
@@ -236,8 +238,8 @@ class Context:
         hours: float | None = None,
         minutes: float | None = None,
     ) -> Awaitable[None]:
-        """End the attempt, and run the job again after this time, the sum of all units. In that later attempt, return
-        at once. In an async task, await the call. Raises Invalid without a time.
+        """End the attempt, and run the job again after this time, the sum of all units. In that later
+        attempt, return at once. Raises Invalid without a time.
         """
         if all(time is None for time in (seconds, days, hours, minutes)):
             raise Invalid(f"sleep {name!r} has no time: give seconds, minutes, hours or days, or a timedelta")
@@ -246,29 +248,31 @@ class Context:
         return slept
 
     def wait_for(self, name: str, *, timeout: float | timedelta | None = None) -> Any:
-        """Return the value of the signal `name`, which `client.signal` sends. Until it arrives, end the attempt; the job
-        then runs again. In an async task, await the call. Raises TimeoutError if it does not arrive within `timeout`.
+        """Return the value of the signal `name`, which `client.signal` sends. If it has not arrived, end the
+        attempt; the job runs again when it has, or after `timeout`. Raises TimeoutError after `timeout`.
         """
         return self._opened().wait_for(name, None if timeout is None else checked_delay(timeout))
 
     def call(self, name: str, job: Submission) -> Any:
-        """Submit a job, made by `Task.job(…)`, as a step, and return its result. Until it has ended, no slot is held: the
-        attempt ends, and the job runs again then. In an async task, await it. Raises JobFailed, JobCancelled, QueueFull,
-        StepsFull, Invalid.
+        """Submit a job, made by `Task.job(…)`, as a step, and return its result. If it has not ended, end the
+        attempt; the calling job runs again when it has. Raises JobFailed, JobCancelled, QueueFull, StepsFull,
+        Invalid.
         """
         return self._opened().call(name, job)
 
     def emit(self, chunk: Any) -> Awaitable[None]:
-        """Append a chunk, any JSON of at most 64 KiB, to the job's stream, for those who read along: `handle.stream()`,
-        `GET /jobs/{id}/stream`. Sent within 0.05 s. In an async task, await the call. Raises LeaseLost, OutOfMemory, Invalid.
+        """Append a chunk, any JSON of at most 64 KiB, to the job's stream, for those who read along:
+        `handle.stream()`, `GET /jobs/{id}/stream`. Sent within 0.05 s. Raises Invalid; for an earlier chunk
+        LeaseLost, OutOfMemory.
         """
         emitted: Awaitable[None] = self._opened().emit(chunk)
         return emitted
 
     @property
     def upstream(self) -> Upstream:
-        """The `Outcome` of each job that this one waited for, in the order of its edges: `async for one in ctx.upstream`,
-        or `await ctx.upstream` for a list; in a plain function `for`. The error of a deleted job is NotFound.
+        """The `Outcome` of each job that this one waited for, in the order given: `async for one in
+        ctx.upstream`, or `await ctx.upstream` for a list; in a plain function `for`. The error of a deleted
+        job is NotFound.
         """
         return self._opened().upstream()
 
@@ -292,7 +296,7 @@ class Context:
 
     def log(self, text: str) -> None:
         """Add text, split into lines, to the attempt's log; `logging` records of the task go there, too. The
-        job keeps the last 512 lines, at most 8 KiB.
+        last 512 lines, at most 8 KiB, of the last five attempts are kept.
         """
         if self._log is None:
             self._log = deque()

@@ -46,8 +46,8 @@ class Refused(JobsError):
 
 
 class NotFound(Refused):
-    """The job, workflow, queue, worker, schedule or pool does not exist, or the job's retention has passed.
-    Check the id or name.
+    """The job, workflow, queue, worker, schedule or pool does not exist, or was deleted. Check the id or
+    name.
     """
 
     code = "NOT_FOUND"
@@ -76,8 +76,8 @@ class Changed(Refused):
 
 
 class KeyTaken(Refused):
-    """The job cannot be retried: another job holds its deduplication key. Wait until that job has ended, or the key's
-    window has.
+    """The job cannot be retried: another job holds its deduplication key. Wait for the end of that job, or of
+    the key's window.
     """
 
     code = "KEY_TAKEN"
@@ -100,7 +100,7 @@ class WorkersFull(Refused):
 
 
 class StepsFull(Refused):
-    """The step or signal was not kept: the job has 1,000 steps, or 1 MiB. Go on in another job."""
+    """The step or signal was not kept: the job would have over 1,000 steps, or 1 MiB. Go on in another job."""
 
     code = "STEPS_FULL"
 
@@ -166,9 +166,7 @@ class Denied(Forbidden):
 
 
 class Busy(Unavailable):
-    """All connections of this process stayed in use until the timeout. Redis itself may be well. Make
-    fewer calls at once.
-    """
+    """All connections of this process stayed in use until the timeout. Make fewer calls at once."""
 
 
 class Demoted(Unavailable):
@@ -199,7 +197,9 @@ class NotDurable(Unfit):
 
 
 class Invalid(JobsError):
-    """An argument, option or setting is not valid. Nothing has changed."""
+    """An argument, option, setting or stored value is not valid. Nothing has changed, but `submit_all` may
+    have stored other jobs.
+    """
 
 
 class PayloadLost(JobsError):
@@ -217,7 +217,9 @@ class JobFailed(JobsError):
 
 
 class JobCancelled(JobFailed):
-    """The awaited job was cancelled: by an order, or because a job that it waited for failed (`cause`: which)."""
+    """The awaited job was cancelled: by an order, a newer job of its key, or the failure of a job that it
+    waited for (then `cause` names it).
+    """
 
     def __init__(self, job_id: str, message: str = "", detail: str = "", cause: str = "") -> None:
         super().__init__(job_id, "cancelled", message, detail)

@@ -10,10 +10,10 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class JobLogHandler(logging.Handler):
-    """Adds the `logging` records of a running task to its attempt's log."""
+    """Adds the `logging` records of a running task to its attempt's log, each once."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Add one log record to the running attempt's log; ignore it outside of a task."""
+        """Add a record to the running attempt's log; outside of a task, ignore it."""
         context = current.get()
         if context is None or record.__dict__.get("sublet_kept"):
             return
@@ -38,8 +38,8 @@ def keep_logs() -> JobLogHandler:
     """Add a handler to the root logger, which copies log records of running tasks to their attempts' logs;
     return it.
 
-    SUBLET_LOG_LEVEL is the lowest level that is copied (default: INFO); if it is set, the root logger's level
-    is lowered to it. Raises Invalid.
+    SUBLET_LOG_LEVEL is the lowest level that is copied (default: INFO). Only if it is set, the root logger's
+    level is lowered to it. Raises Invalid.
     """
     level, root = job_log_level(), logging.getLogger()
     handler = JobLogHandler(level or logging.INFO)

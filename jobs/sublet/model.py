@@ -58,7 +58,7 @@ class Submitted(NamedTuple):
     id: str
     created: bool
     replaced: bool = False
-    """Whether that earlier job, which has not started, got the new arguments."""
+    """Whether that earlier job, which was waiting, got this submit's arguments."""
 
 
 class Lease(NamedTuple):
@@ -87,7 +87,7 @@ class Lease(NamedTuple):
     lost: bool = False
     """True if the previous attempt's lease ended before its outcome arrived."""
     stall_ms: int | None = None
-    """The attempt fails after so many ms without a report of progress or a checkpoint; None: no limit."""
+    """The attempt fails after so many ms without progress, checkpoint, step or chunk; None: no limit."""
 
     @property
     def fence(self) -> int:
@@ -118,7 +118,7 @@ class Claimed(NamedTuple):
 
 
 class Reaped(NamedTuple):
-    """How many expired leases a reap `ended`, due jobs it `queued`; whether `more` may remain; `come`: as in `Claimed`."""
+    """How many expired leases a reap `ended`, and due jobs it `queued`; whether `more` may remain; `come`: as in `Claimed`."""
 
     ended: int
     queued: int
@@ -149,7 +149,7 @@ class News(StrEnum):
     COST = "C"
     """The job's real cost, as digits."""
     FOLLOWING = "T"
-    """Some of the jobs that follow, if it is completed."""
+    """Some of the jobs to store when the job is completed."""
 
 
 class Note(NamedTuple):
@@ -173,7 +173,7 @@ class Card(NamedTuple):
     pool: str = ""
     summons: str = ""
     owner: str = ""
-    """The name of its API token, if the worker uses the HTTP API; else empty."""
+    """The name of the worker's API token, if it uses the HTTP API; else empty."""
 
 
 class Following(NamedTuple):
@@ -210,11 +210,11 @@ class Release(NamedTuple):
     delay: float = 0
     reason: str = ""
     code: Literal["released", "unknown_task", "abandoned"] = "released"
-    """`unknown_task`: the worker lacks the task, or it does not take the arguments; `abandoned`: the claim's caller has left."""
+    """`unknown_task`: the worker lacks the task, or the task does not take the arguments; `abandoned`: the claim's caller has left."""
 
 
 class Suspension(NamedTuple):
-    """An attempt whose task waits for a step: `seconds`, a signal, or the end of a called job. None: no limit. No try is used."""
+    """An attempt whose task waits: for `seconds`, a signal (at most `seconds`, if not None) or a called job. No try is used."""
 
     lease: Lease
     kind: Literal["sleep", "signal", "call"]
@@ -234,7 +234,7 @@ class Description(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A job's state (None: no such job), result (JSON), and `story`: its last attempt, or the error of one that never ran."""
+    """A job's state (None: no such job), result (JSON or empty), and `story`, if it has ended: its last attempt or, if it never ran, error."""
 
     state: State | None
     result: bytes
@@ -263,7 +263,7 @@ class Attempt(Frozen):
 
 
 class LastError(Frozen):
-    """How the last unsuccessful attempt ended, or why the job was cancelled. A release counts if it made the job dead."""
+    """How the last unsuccessful attempt ended, or which upstream cancelled the job. A release counts if it is of an unknown task, or made the job dead."""
 
     code: str
     """A failure's code (an exception's name), lease_expired, timed_out, crashed, upstream, unsealed, …."""
@@ -302,7 +302,7 @@ class JobSummary(Frozen):
     trace: str | None = None
     schedule: str | None = None
     workflow: str | None = None
-    """The id of the workflow that it belongs to."""
+    """The id of the job's workflow; None: no workflow."""
     replaced: int = 0
     """How often a later submit replaced the job's arguments."""
     replaced_at: Timestamp | None = None
@@ -311,9 +311,9 @@ class JobSummary(Frozen):
     waits_for: str | None = None
     """What holds a queued job back: a limit, or a pause of its queue; None if it waits for its turn."""
     awaits: str | None = None
-    """What it waits for: `signal NAME`, `sleep NAME`, `call NAME`, `upstream N` (jobs that run first), `retry ID` of the job that holds it."""
+    """What a scheduled job waits for: `signal NAME`, `sleep NAME`, `call NAME`, `upstream N` (so many jobs), `retry ID` (of a failed one); else None."""
     run_at: Timestamp | None = None
-    """The moment for which a schedule, `run_at`, a debounce or the last reschedule planned the job."""
+    """The moment for which a schedule, `run_at`, a debounce or the last reschedule planned the job; else None."""
     cancel_requested_at: Timestamp | None = None
     last_error: LastError | None = None
     """The job's last error; None if it had none, or is completed."""
@@ -328,7 +328,7 @@ class KeptStep(Frozen):
 
     name: str
     kind: str
-    """`step`, `signal`, `sleep`, or `timeout` of a wait for a signal."""
+    """`step`, `signal`, `sleep`, `timeout` (of a signal), `call` (unfinished) or `called` (ended)."""
     kept_at: Timestamp
     bytes: int
 
@@ -356,14 +356,14 @@ class Queue(Frozen):
     """Unfinished jobs: scheduled, queued and running."""
     bytes: int = 0
     limits: dict[str, int | float] = {}
-    """Limits of its unfinished `jobs` and their `bytes`, and of its running jobs (`per` in seconds); of `*`: the namespace's."""
+    """The limits that are set, by their names in `Client.configure` (`per` in seconds); of `*`: the namespace's."""
     on_dead: str | None = None
     """TASK or QUEUE/TASK, of which a job is submitted for each dead job of the queue; None: nothing is."""
     paused_at: Timestamp | None = None
     revision: int = 0
     """The queue's version number, which grows with each operator's command on it."""
     exists: bool = True
-    """Whether it ever had a job or a setting."""
+    """Whether Redis knows the queue: it had a job or a setting."""
 
 
 class WorkerInfo(Frozen):

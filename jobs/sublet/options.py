@@ -25,8 +25,8 @@ Durability = Literal["none", "replicated", "fsync"]
 
 
 OnConflict = Literal["replace", "cancel_running"]
-"""`replace`: a waiting job of the key gets the new arguments; beside a running one, a new job waits for its end.
-`cancel_running`: the same, and the running one is cancelled.
+"""`replace`: a waiting job of the key gets the new arguments; beside a running one, a new job waits for its
+end. `cancel_running`: the same, and the running job is cancelled.
 """
 
 
@@ -63,19 +63,21 @@ class Options:
     at_most: Seconds | None = None
     """With `debounce`: the most seconds from the first submit until the job is due. None: no limit."""
     on_conflict: OnConflict | None = None
-    """What a submit does to the unfinished jobs of its key. None: see `key`."""
+    """What a submit does to the unfinished jobs of its key (see `OnConflict`). None: see `key`."""
     max_attempts: int = 3
     """Number of tries: the job is dead when all are used. A release uses none, unless it follows 100 others
-    in a row.
+    in a row; a kept step renews all.
     """
     timeout: Seconds | None = 300.0
     """Most seconds of an attempt; None: no limit."""
     stall: Seconds | None = None
-    """Most seconds without a report of progress or a checkpoint, at least 1; then the attempt fails. None: no
+    """Most seconds, at least 1, without progress, checkpoint, step or chunk; then the attempt fails. None: no
     limit.
     """
     retention: Seconds = 86_400.0
-    """How many seconds a completed job is kept, at least 60; a dead or cancelled one at least 14 days."""
+    """How many seconds a completed job is kept, at least 60; a dead or cancelled one at least 14 days. Less
+    if too many are kept.
+    """
     backoff: Backoff | float = Backoff()
     """The wait after a failure. A number of seconds is the limit (see `Backoff`) after every failure."""
     keep_payload: bool = False
@@ -215,7 +217,7 @@ class Options:
 
 
 OF_SINGLE_JOBS: dict[str, Any] = dict.fromkeys(("key", "window", "debounce", "at_most", "on_conflict"))
-"""Options that the jobs of a schedule do not have."""
+"""Options that jobs of a schedule do not have."""
 
 
 def _computed(name: str, function: Callable[..., Any], arguments: Any) -> Any:

@@ -8,14 +8,14 @@ from sublet.model import State
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is known of a job now: its state and, if it has ended, its result or error."""
+    """A job's state at one moment and, if it had ended, its result or error."""
 
     id: str
     state: State | None
     """The job's state; None if there is no such job."""
     value: Any = None
-    """The result of a completed job."""
+    """The result of a completed job; else None."""
     error: Exception | None = None
-    """Why there is no result: JobFailed, JobCancelled or NotFound; Invalid if the result does not match the
-    task's return type; PayloadLost or Unavailable if a large result could not be read.
+    """Why there is none: JobFailed, JobCancelled or NotFound; Invalid if the result does not match the task's
+    return type; PayloadLost or Unavailable if a large one could not be read. Else None.
     """

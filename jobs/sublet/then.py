@@ -1,4 +1,4 @@
-"""`Then`: what a task returns to complete its job and submit others in one step."""
+"""`Then`: complete a job and submit others in one step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Then(Generic[R]):
-    """A task returns it: its job is completed with `result`, and `jobs` are stored, both or neither. `callback` runs when all
-    of them are completed, at once if there are none. `Task.job(…)` makes them.
+    """A task returns it: its job is completed with `result`, and `jobs`, made by `Task.job(…)`, are stored,
+    both or neither.
     """
 
     result: R
     jobs: Sequence[Submission] = ()
     """At most 10,000, in the partition of the job."""
     callback: Submission | None = None
-    """It reads their results from `ctx.upstream`."""
+    """It runs when all `jobs` are completed, at once without any; `ctx.upstream` has their results."""
     on_failure: Literal["cancel", "run", "hold"] = "cancel"
-    """Of the callback, as in `Workflow.add`."""
+    """If one of `jobs` fails: cancel or run the callback, or hold it for a retry."""
