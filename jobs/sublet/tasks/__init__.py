@@ -1,1 +1,1 @@
-"""Arguments and middleware of tasks, and tasks that run programs."""
+"""Tasks: names, arguments, failures, middleware, catalogue, and programs as tasks."""

@@ -22,7 +22,7 @@ from sublet.tasks.json.schema import Misfit, Path
 from sublet.then import Then
 
 PLAIN = (int, str, bool, float, bytes)
-"""Result types whose values are written without a check: they have exactly this type."""
+"""Result types: a value of exactly this type is written without a check."""
 
 UNTYPED = (Any, object)
 BYTES = frozenset((bytes, bytearray, memoryview))
@@ -34,12 +34,12 @@ SHOWN_ERRORS = 3
 
 
 class InvalidResult(Invalid):
-    """A task's result does not match its annotation, or cannot be stored: the job is dead."""
+    """The result of a task or step does not match its annotation, or cannot be stored: the job is dead."""
 
 
 class Arguments:
     """Converts a task's arguments and results to JSON and back, by its function's annotations. Raises Invalid
-    for unfit parameters.
+    for parameters or types that a job cannot have.
     """
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
@@ -84,7 +84,9 @@ class Arguments:
             raise
 
     def schemas(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """Return the JSON Schemas of the task's arguments and of its result; None for a type that has none."""
+        """Return the JSON Schemas of the task's arguments and of its result; None instead of one that cannot
+        be made.
+        """
         payload = self._codec.json_schema("validation")
         properties = (payload or {}).get("properties", {})
         for name, default in self._defaults.items() if payload else ():
@@ -153,8 +155,8 @@ class Arguments:
         return arguments
 
     def misfits(self, payload: bytes) -> list[Misfit]:
-        """Return the arguments in a payload whose types or names are wrong; empty also if a type's own
-        validator raises anything else.
+        """Return the arguments in a payload that are missing, unknown or of a wrong type; none if a type's
+        validator raises another error.
         """
         try:
             self._codec.load(payload or b"{}")
@@ -216,7 +218,6 @@ class Arguments:
 
 
 def _result_type(hint: Any) -> Any:
-    """Return the type of the result in an annotation that may have `Then`."""
     if hint is Then:
         return Any
     if get_origin(hint) is Then:

@@ -27,7 +27,9 @@ from sublet.tasks.published import options_of
 log = logging.getLogger(__name__)
 
 TEXT_MAX = 8192
-"""Most bytes of a task's description. A longer one loses the result's schema, then that of the arguments."""
+"""Most bytes of a task's description. A longer one loses the result's schema, then that of the arguments,
+then all.
+"""
 SUMMARY_MAX = 200
 RENEWAL = 3600.0
 """Seconds after which a worker publishes its tasks again, 10 % more or less."""
@@ -63,7 +65,9 @@ class TaskOptions(BaseModel):
     keep_payload: bool = False
 
     def options(self) -> Options:
-        """Convert to `Options`. Raises Invalid or TypeError for options that another program wrote."""
+        """Convert to `Options`. Raises Invalid, TypeError or ValueError for options that another program
+        wrote.
+        """
         return options_of(self.model_dump())
 
 
@@ -100,7 +104,7 @@ def describe(name: str, task: DescribedTask) -> TaskInfo:
 
 
 def description(info: TaskInfo) -> Description:
-    """Encode a task for the catalogue in at most 8 KiB: without schemas, or empty, if needed."""
+    """Encode a task for the catalogue in at most 8 KiB (see `TEXT_MAX`)."""
     shorter: tuple[dict[str, None], ...] = ({}, {"result": None}, {"result": None, "arguments": None})
     texts = (to_json(info.model_copy(update=less).model_dump(exclude={"name"})) for less in shorter)
     text = next((text for text in texts if len(text) <= TEXT_MAX), b"{}")
@@ -143,9 +147,9 @@ def seconds(value: float | timedelta) -> float:
 
 
 def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Plan[list[str]]:
-    """Write tasks to the catalogue, or renew them there; `starting`: replace other descriptions, too. The
-    result has per task `written`, `kept` or `full`. `base`: key prefix of partition 0, which has the
-    catalogue.
+    """Write tasks to the catalogue, or renew them there. Return per task `written`, `kept` or `full` (not
+    stored). Unless `starting`, another description that was renewed in the last 3 hours is kept. `base`: of
+    partition 0.
     """
     answers: list[str] = []
     for batch in verbs.batches(tasks, lambda task: len(task.text), verbs.PUBLISH_MAX):
@@ -159,9 +163,7 @@ def revision(base: str) -> Call[int]:
 
 
 def published(base: str) -> Plan[dict[str, TaskInfo]]:
-    """Read the tasks in the catalogue, sorted by name, without unreadable ones. `base`: key prefix of
-    partition 0, which has the catalogue.
-    """
+    """Read the tasks in the catalogue, sorted by name, without unreadable ones. `base`: of partition 0."""
     found: dict[str, bytes] = yield Call((("HGETALL", keys.tasks(base)),), pairs)
     infos = ((name, _parse(name, text)) for name, text in sorted(found.items()))
     return {name: info for name, info in infos if info}
@@ -175,7 +177,7 @@ def _parse(name: str, text: bytes) -> TaskInfo | None:
 
 
 class Publication:
-    """Publishes a worker's tasks in the background: at its start, and about once an hour."""
+    """Publishes a worker's tasks in the background: at the worker's start, and about once an hour."""
 
     def __init__(
         self,
@@ -188,7 +190,7 @@ class Publication:
         self._sending: asyncio.Task[None] | None = None
 
     def renew(self) -> None:
-        """Publish the tasks in the background if that is due."""
+        """Begin to publish the tasks if that is due and not under way."""
         if self._tasks and time.monotonic() >= self._due and self._sending is None:
             self._due = time.monotonic() + RENEWAL * random.uniform(0.9, 1.1)
             self._sending = asyncio.create_task(self._publish())
@@ -211,7 +213,7 @@ class Publication:
             self._sending = None
 
     async def aclose(self) -> None:
-        """Wait for a publication under way, for at most a second."""
+        """Wait for a publication under way, for at most a second; then cancel it."""
         if self._sending:
             sending = self._sending
             await asyncio.wait([sending], timeout=PATIENCE)

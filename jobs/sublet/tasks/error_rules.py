@@ -10,7 +10,7 @@ ErrorClasses = type[BaseException] | tuple[type[BaseException], ...]
 
 
 class ErrorRules:
-    """Decides by an exception's class whether the job is tried again or dead (`retry_on`, `discard_on`)."""
+    """Decides by an exception's class whether its job may be tried again."""
 
     def __init__(self, retry_on: ErrorClasses | None, discard_on: ErrorClasses) -> None:
         self._again = {kind: False for kind in _classes("discard_on", discard_on)}
@@ -21,8 +21,8 @@ class ErrorRules:
         self._otherwise = retry_on is None
 
     def again(self, kind: type[BaseException]) -> bool:
-        """Whether to try again after an exception of this class. The rule for its nearest base class decides;
-        without one, True unless `retry_on` was given.
+        """Whether to try again after an exception of this class. The rule for the class, or its nearest base,
+        decides; without one, True unless `retry_on` was given.
         """
         return next((self._again[base] for base in kind.__mro__ if base in self._again), self._otherwise)
 

@@ -9,7 +9,7 @@ from sublet.model import State
 
 
 class AttemptFailure(NamedTuple):
-    """An attempt that failed, timed out, crashed or lost its lease, without the job's arguments."""
+    """An attempt that failed, timed out, crashed, lost its lease or made its job dead."""
 
     id: str
     task: str

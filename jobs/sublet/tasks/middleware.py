@@ -7,12 +7,12 @@ from typing import Any
 from sublet.context import Context
 
 Hook = Callable[[Context], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
-"""Middleware: returns the context manager to enter around an attempt."""
+"""Returns the context manager in which a task is called."""
 
 
 def entered(hooks: Sequence[Hook], context: Context) -> ExitStack:
-    """Enter the plain context managers of the middleware, the first hook's outermost; skip async ones.
-    Returns the stack that leaves them.
+    """Enter the plain context managers of the middleware, the first hook's outermost; skip async ones. The
+    caller closes the returned stack.
     """
     with ExitStack() as stack:
         for hook in hooks:
@@ -23,8 +23,8 @@ def entered(hooks: Sequence[Hook], context: Context) -> ExitStack:
 
 
 async def entered_on_loop(hooks: Sequence[Hook], context: Context) -> AsyncExitStack:
-    """Enter the context managers of the middleware, the first hook's outermost. Returns the stack that leaves
-    them.
+    """Enter the context managers of the middleware, the first hook's outermost. The caller closes the
+    returned stack.
     """
     async with AsyncExitStack() as stack:
         for hook in hooks:

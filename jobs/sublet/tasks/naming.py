@@ -12,7 +12,7 @@ Function = Callable[..., Any]
 
 
 class NamedTask(Protocol):
-    """The attributes of a task that its name needs."""
+    """The attribute of a task that `place_of` reads."""
 
     function: Function
 
@@ -23,9 +23,7 @@ def default_name(function: Function, qualified: bool) -> str:
 
 
 def check_name(name: str, function: Function, tasks: Mapping[str, NamedTask]) -> None:
-    """Raise Invalid if a task's name is malformed, or the app has a task of this name; the message names both
-    functions.
-    """
+    """Raise Invalid if a task's name is invalid, or is in `tasks`; then the message names both functions."""
     keys.check_name("task", name)
     if name in tasks:
         here, there = _module_of(function), place_of(tasks[name])
@@ -37,8 +35,8 @@ def check_name(name: str, function: Function, tasks: Mapping[str, NamedTask]) ->
 
 
 def resolve(name: str, tasks: Collection[str], place: str) -> str:
-    """Return the full name of the task that a user means: `name`, or the only one that has it after a dot. Raises
-    Invalid; `place` (MODULE:APP) is for the message.
+    """Return the task of this `name`, or the only one whose name ends with a dot and it. Raises Invalid;
+    `place` (MODULE:APP) is for the message.
     """
     if name in tasks:
         return name

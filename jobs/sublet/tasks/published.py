@@ -1,4 +1,4 @@
-"""Read one task of the catalogue without pydantic, which is slow to load."""
+"""Read one task of the catalogue. Needs no pydantic, which is slow to load."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from sublet.protocol.scripts import Call
 
 
 class PublishedTask(NamedTuple):
-    """A task of the catalogue: name, options (defaults if unreadable), schema."""
+    """A task of the catalogue. Options that cannot be read are the defaults."""
 
     name: str
     options: Options
@@ -22,14 +22,14 @@ class PublishedTask(NamedTuple):
 
 
 class Unpublished(NamedTuple):
-    """The answer if no task, or several, fit the name."""
+    """No task, or several, fit the name."""
 
     others: Sequence[str]
-    """Names of the tasks in the catalogue."""
+    """Names of all tasks in the catalogue."""
 
 
 def find(base: str, name: str) -> Plan[PublishedTask | Unpublished]:
-    """Find a task of the catalogue by its name, or by what follows a dot in it if only one fits. `base`: of
+    """Find a task of the catalogue by its name, or by the end of it behind a dot if only one fits. `base`: of
     partition 0.
     """
     text, revision = yield together(

@@ -1,4 +1,4 @@
-"""Import modules of a user's program. Errors are one line."""
+"""Import modules of a user's program. Messages are one line."""
 
 import importlib
 import importlib.machinery
@@ -17,13 +17,13 @@ INSTALLED = {"site-packages", "dist-packages"}
 
 
 def is_module_name(name: object) -> bool:
-    """Whether this is a module's full name, such as `shop.mail`."""
+    """Whether this could be a module's full name, such as `shop.mail`."""
     return isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
 
 
 def check_module(name: str) -> None:
-    """Raise Invalid unless there is a module of this name in the current folder or on Python's path. For one
-    in a package, only the package is sought: to find the module would import the package.
+    """Raise Invalid unless there is a module of this name in the current folder or on Python's path. Of a
+    name with dots, only the first part is sought: more would import the package.
     """
     package = name.partition(".")[0]
     finder = importlib.machinery.PathFinder.find_spec
@@ -34,8 +34,8 @@ def check_module(name: str) -> None:
 
 
 def import_by_name(name: str, hint: str = "") -> ModuleType:
-    """Import a module. Raises Invalid: the message says where in the user's files the import failed; `hint`
-    is its end if the module exists.
+    """Import a module. Raises Invalid: the message names the place in the user's files, and ends with `hint`
+    if the module exists.
     """
     try:
         return importlib.import_module(name)
@@ -50,8 +50,8 @@ def import_by_name(name: str, hint: str = "") -> ModuleType:
 
 
 def include_module(app: object, name: str) -> None:
-    """Import a module that declares tasks of an app. Raises Invalid if that fails, or if all its tasks belong
-    to another App.
+    """Import a module that declares tasks of an app. Raises Invalid if that fails, or if it declares tasks,
+    all of another App.
     """
     try:
         names: Iterable[Any] = vars(import_by_name(name)).values()

@@ -13,7 +13,7 @@ from sublet.errors import Invalid
 
 BASE64: Any = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
 SHOWN: Any = {"ser_json_inf_nan": "constants"}
-"""Without it, pydantic writes null. A model's own setting counts."""
+"""Write NaN and Infinity, not null, unless a model's config differs."""
 _NO_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
 _WITH_CONFIG = ("model", "dataclass", "typed-dict")
 _OPAQUE = ("config", "cls", "default", "expected", "function", "members", "metadata")
@@ -40,7 +40,7 @@ class JsonCodec:
     # Not TypeAdapter's methods, which cost as much as the work itself. Made at first use, for later classes.
     @cached_property
     def check(self) -> Callable[[Any], Any]:
-        """A function that converts a value to the type. It raises pydantic's ValidationError."""
+        """A function that checks and converts a value. It raises pydantic's ValidationError."""
         return self._ready().validator.validate_python
 
     @cached_property
@@ -63,7 +63,7 @@ class JsonCodec:
 
     @cached_property
     def write(self) -> Callable[..., bytes]:
-        """Like `dump`, without `refuse_constants`."""
+        """Like `dump`, but allows NaN and Infinity."""
         return SchemaSerializer(self._schema, BASE64 | SHOWN, _use_prebuilt=False).to_json
 
     @cached_property
@@ -73,8 +73,8 @@ class JsonCodec:
         return _with_base64(schema)
 
     def json_schema(self, mode: JsonSchemaMode) -> dict[str, Any] | None:
-        """Return the JSON Schema of the values that are read (`validation`) or written; None if the type has
-        none.
+        """Return the JSON Schema of the values that are read (`validation`) or written; None if none can be
+        made.
         """
         try:
             return _Base64Schema().generate(self._schema, mode)
@@ -121,7 +121,7 @@ def _with_base64(node: Any) -> Any:
 
 
 def refuse_constants(text: bytes) -> None:
-    """Raise PydanticSerializationError if NaN or Infinity is in a JSON text outside of strings."""
+    """Raise PydanticSerializationError if a JSON text has NaN or Infinity outside of strings."""
     for found in _NO_NUMBER.finditer(text):
         if found[1]:
             raise PydanticSerializationError(f"{found[1].decode()} is not a JSON number: use None, or text")

@@ -1,7 +1,7 @@
 """Check JSON values against the part of JSON Schema that describes types.
 
 No library is used: a schema may come from any worker, and libraries load remote references and run endless
-patterns. This check has a limit, and ignores unknown keywords: the worker checks again.
+patterns. This check ignores unknown keywords: the worker checks again.
 """
 
 import re
@@ -51,7 +51,9 @@ class _LimitReached(Exception):
 
 
 def misfits(schema: Any, value: Any) -> list[Misfit]:
-    """Return the parts of a value that do not fit a schema; empty if it fits, or if the check takes too long."""
+    """Return the parts of a value that do not fit a schema; empty if it fits, or if the check needs over
+    5,000 steps.
+    """
     try:
         return list(_Check(schema).of(schema, value, ()))
     except (_LimitReached, RecursionError):

@@ -27,12 +27,12 @@ from sublet.tasks.programs.shell_quoting import QuoteScanner
 NAME = "command"
 CONTEXT = "_context"
 PATIENCE_BY_REASON = {"lost": 0.0, "stopping": PATIENCE / 2}
-"""Seconds from SIGTERM to SIGKILL, by why the attempt must end: none after a lost lease, since another worker
-may run the job.
+"""Seconds from SIGTERM to SIGKILL if not PATIENCE, by `Context.ending`: none after a lost lease, since
+another worker may run the job.
 """
 
 Word = list[tuple[str, str | None]]
-"""A word of a template: its pieces of text, each with the name of the field that follows it, or None."""
+"""A word of a template: its pieces of text, each with the name of the field that follows, or None."""
 
 
 def function(
@@ -79,8 +79,8 @@ def _program_call(
 
 
 def environment(context: Context, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for a program: the worker's, without SUBLET_* and REDIS_URL, those `given`, and
-    SUBLET_JOB_ID, _ATTEMPT, _FENCE and _TASK.
+    """Return the environment of a program: the worker's, without SUBLET_* and REDIS_URL, the variables
+    `given`, and SUBLET_JOB_ID, _ATTEMPT, _FENCE and _TASK.
     """
     inherited = {
         name: value
@@ -133,8 +133,8 @@ async def any_program(
     env: dict[Variable, Text] | None = None,
     input: Text = "",
 ) -> Output:
-    """Run the program `argv`, or the shell script `shell`, with `input` as standard input. Workers offer this
-    task, `command`, only if they are configured with `commands=True`: whoever may submit it can run anything.
+    """Run the program `argv`, or the shell script `shell`, with `input` as standard input. Workers have this
+    task, `command`, only with `commands=True`: its submitters can run anything.
     """
     if bool(argv) is bool(shell):
         raise Discard('the payload must have either "argv", a list of words, or "shell", a script')

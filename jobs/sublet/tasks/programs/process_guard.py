@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from sublet.tasks.programs.process_guard_main import main; main(int(sys.argv[2]))"
 HOME = str(PACKAGE.parent)
 PATIENCE = 5.0
-"""Seconds until a guard process that does not end is killed."""
+"""Seconds after which `aclose` kills a guard process that does not end."""
 
 
 class ProcessGuard:
-    """Controls a worker's guard process, which starts when the first process group is watched. Not thread-safe."""
+    """Starts and ends a worker's guard process; it runs from the first `watch` on. Not thread-safe."""
 
     def __init__(self) -> None:
         self._groups: dict[int, str] = {}
@@ -37,8 +37,8 @@ class ProcessGuard:
         return self._process.pid if self._process else None
 
     def watch(self, group: int) -> None:
-        """Have this process group killed when this process dies. The group's leader must be a child that was
-        not waited for.
+        """Have this process group killed when this process dies. The group's leader must be a child whose
+        exit was not read (`waitpid`).
         """
         self._groups[group] = start_of(group)
         self._send(f"+{group} {self._groups[group]}\n")
@@ -49,7 +49,7 @@ class ProcessGuard:
             self._send(f"-{group}\n")
 
     def check(self) -> None:
-        """Start a new guard process if the old one has died. Cheap: to be called with every heartbeat."""
+        """Start a new guard process if the old one has died. Called with every heartbeat."""
         if self._process and self._process.poll() is not None:
             self._replace("it has died")
 

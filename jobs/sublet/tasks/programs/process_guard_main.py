@@ -29,8 +29,8 @@ def main(parent: int) -> None:
 
 
 def end(group: int, start: str) -> bool:
-    """Kill a process group, unless its number now belongs to another process (the start time is not `start`).
-    Returns whether it was killed.
+    """Kill a process group, unless its number now belongs to another process (started at another time than
+    `start`). Return whether it was killed.
     """
     now = start_of(group)
     if start and now and now != start:
@@ -44,8 +44,8 @@ def end(group: int, start: str) -> bool:
 
 
 def start_of(pid: int) -> str:
-    """Return when a process started, in kernel ticks since boot, as text; empty if it does not exist, or
-    without /proc.
+    """Return when a process started, in kernel ticks since boot, as text; empty if the process, or /proc,
+    does not exist.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 SHELL = "/bin/sh"
 KEPT = 64 * 1024
-"""How many bytes of stdout and of stderr are kept: the first half and the last half of them."""
+"""How many bytes of stdout, and of stderr, are kept: half from the beginning, half from the end."""
 WRITTEN = 120 * 1024
 """Most bytes of stdout and of stderr as JSON, where a control character takes six, so that both fit into a
 result.
@@ -28,13 +28,15 @@ result.
 LINGER = 0.5
 """How many seconds to wait, after a program's exit, for its children to close its output."""
 PATIENCE = 1.0
-"""Seconds between SIGTERM and SIGKILL."""
+"""Default seconds between SIGTERM and SIGKILL."""
 DETAIL_MAX = 4096
 LAST_OUTPUT = 0.2
 
 
 class Output(BaseModel):
-    """The result of a program: exit code (0), output (without its middle if it is long), duration in seconds."""
+    """The result of a program: exit code (always 0), output (without its middle if it is long), duration in
+    seconds.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -68,7 +70,8 @@ class ProgramCall(NamedTuple):
 
 
 async def run(call: ProgramCall) -> Output:
-    """Run a program to its end and return its output. Raises ProgramFailed unless its exit code is 0.
+    """Run a program, then end its process group; return the output. Raises ProgramFailed unless its exit code
+    is 0.
 
     If the caller is cancelled, the program's process group gets SIGTERM and, after `call.patience()` seconds
     or a second cancellation, SIGKILL.
@@ -107,7 +110,7 @@ async def _run(guard: ProcessGuard, call: ProgramCall) -> Output:
 
 
 class Program(asyncio.SubprocessProtocol):
-    """Collects the output of one program, as asyncio calls it."""
+    """Collects the output of one program. asyncio calls its methods."""
 
     def __init__(self) -> None:
         self.kept = {1: OutputBuffer(), 2: OutputBuffer()}
@@ -213,18 +216,22 @@ async def _start(call: ProgramCall) -> tuple[asyncio.SubprocessTransport, Progra
 def _check_program(name: str, env: Mapping[str, str], cwd: str | None) -> None:
     if os.sep in name:
         path = Path(cwd or "", name)
-        problem = "" if path.is_file() and os.access(path, os.X_OK) else f"{name} is not an executable file"
+        problem = (
+            ""
+            if path.is_file() and os.access(path, os.X_OK)
+            else f"{name} is not an executable file: correct the path, or make the file executable"
+        )
     else:
         found = shutil.which(name, path=env.get("PATH")) if name and not name.startswith("-") else None
         problem = (
             "" if found else f"program {name!r} is not on this worker's PATH: install it, or write its path"
         )
     if cwd and not Path(cwd).is_dir():
-        problem = f"the folder {cwd}, in which {name} should start, does not exist"
+        problem = f"the folder {cwd}, in which {name} should start, does not exist: make it on this worker's machine, or correct cwd"
     elif cwd and not os.access(cwd, os.X_OK):
-        problem = f"the folder {cwd}, in which {name} should start, may not be entered by this worker's user"
+        problem = f"the folder {cwd}, in which {name} should start, may not be entered by this worker's user: give that user the right, or change cwd"
     if not os.access(SHELL, os.X_OK):
-        problem = f"programs are started through {SHELL}, which this worker does not have"
+        problem = f"programs are started through {SHELL}, which this worker does not have: install it"
     if problem:
         raise ProgramFailed("not_started", problem)
 

@@ -1,4 +1,4 @@
-"""Follow the quotes of a shell script, to know whether a template's field is inside of quotes.
+"""Follow the quotes of a shell script, to find out whether a template's field is inside of them.
 
 It follows comments, backslashes, quotes, `$(…)` and `${…}`, and refuses a script with fields that has
 anything else: a field outside of quotes would be split into words.
@@ -7,7 +7,6 @@ anything else: a field outside of quotes would be split into words.
 import re
 
 _STARTS = " \t\n;&|()<>"
-"""Characters after which a `#` begins a comment."""
 _UNQUOTED = {
     "<<": "a here-document: use printf and a pipe",
     "`": "backquotes: use $(…)",
@@ -40,7 +39,7 @@ class QuoteScanner:
             at += self._step(text, at)
 
     def field(self) -> None:
-        """Continue behind a field of the template. The field becomes a variable in quotes."""
+        """Continue behind a field of the template, which the script has as a quoted variable."""
         self._at_start = False
 
     def _step(self, text: str, at: int) -> int:
