@@ -1,1 +1,1 @@
-"""Steps: named parts of a job whose results are kept, sleeps, and waits for signals."""
+"""Steps of jobs (results, sleeps, signals, calls), and streams of chunks."""

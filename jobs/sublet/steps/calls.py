@@ -13,8 +13,8 @@ STEP_MAX = 64 * 1024
 
 
 class Kept(NamedTuple):
-    """A kept step: when (ms since 1970), its kind, and its value: JSON; of kind `timeout` empty, of `call` the id of a job
-    that has not ended, of `called` see `Called`.
+    """A kept step: when (ms since 1970), its kind, and value: JSON; of kind `timeout` empty, of `call` the id
+    of an unfinished job, of `called` see `Called`.
     """
 
     at_ms: int
@@ -23,14 +23,16 @@ class Kept(NamedTuple):
 
 
 class CalledJob(NamedTuple):
-    """A job to store for a step. The script makes its id."""
+    """A job to store for a step. The script makes the job's id."""
 
     step: str
     job: Submission
 
 
 class Called(NamedTuple):
-    """How a called job ended: its state (`refused`: its result does not fit), and its result, or `<code> <message>`."""
+    """How a called job ended: its state (`refused`: its result is too long), and its result, or `<code>
+    <message>`.
+    """
 
     id: str
     state: str
@@ -45,7 +47,7 @@ class Called(NamedTuple):
 
     @property
     def value(self) -> bytes:
-        """The value of the step."""
+        """The step's value, as `of` parses it."""
         return f"{self.id} {self.state}\n".encode() + self.body
 
 
@@ -57,8 +59,8 @@ def kept(stored: bytes) -> Kept:
 
 
 def step(base: str, lease: Lease, steps: Mapping[str, bytes]) -> Call[dict[str, Kept]]:
-    """Keep up to 100 steps of a running job. A signal of the name is replaced. Returns those kept before, which stay; if `steps` is empty, all
-    kept ones. Raises LeaseLost, NotFound, StepsFull, Invalid.
+    """Keep up to 100 steps of a running job. One kept before stays, unless it is a signal. Returns those that
+    stayed; if `steps` is empty, all kept ones. Raises LeaseLost, NotFound, StepsFull, Invalid.
     """
 
     def read(reply: list[bytes]) -> dict[str, Kept]:
@@ -71,7 +73,9 @@ def step(base: str, lease: Lease, steps: Mapping[str, bytes]) -> Call[dict[str, 
 
 
 def call(base: str, lease: Lease, called: CalledJob) -> Call[Kept | JobsError]:
-    """Store a job for a step, once. Returns the step, or the refusal. Raises LeaseLost, NotFound, StepsFull, Invalid."""
+    """Store a job for a step, once. Returns the step, or the job's refusal. Raises LeaseLost, NotFound,
+    StepsFull, Invalid.
+    """
     job = called.job
     if keys.partition_of_id(job.id) != keys.partition_of_id(lease.id):
         raise Invalid(
@@ -117,5 +121,7 @@ def suspend(base: str, endings: Sequence[Suspension]) -> Call[list[str]]:
 
 
 def signal(base: str, job_id: str, name: str, value: bytes, by: str = "") -> Call[str]:
-    """Keep a signal for an unfinished job; queue the job if it waits for this signal. Returns `kept`."""
+    """Keep a signal for an unfinished job; queue the job if it waits for this signal. Returns `kept`. Raises
+    WrongState, StepsFull.
+    """
     return script("signal").call(base, bytes.decode, id=job_id, name=name, value=value, by=by)

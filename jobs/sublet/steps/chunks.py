@@ -14,15 +14,15 @@ PAGE = 100
 
 
 class Chunk(NamedTuple):
-    """A part of a running task's output."""
+    """A value that a running task emitted."""
 
     value: Any
     attempt: int
     """The attempt that emitted it."""
     id: int
-    """To read on after it."""
+    """Its number, to read on after it."""
     missed: bool = False
-    """Whether the stream has dropped chunks before it."""
+    """Whether chunks just before it were dropped unread."""
 
 
 class Emission(NamedTuple):
@@ -33,7 +33,7 @@ class Emission(NamedTuple):
 
 
 class StreamEntry(NamedTuple):
-    """A chunk (JSON); or, if it is empty, the beginning of an attempt."""
+    """A chunk (JSON), or, with an empty `chunk`, the beginning of an attempt."""
 
     id: int
     attempt: int
@@ -49,9 +49,9 @@ class StreamPage(NamedTuple):
     missed: bool
     """Whether entries after the caller's number were dropped."""
     more: bool
-    """Whether to read again at once: there may be more."""
+    """Whether there may be more entries: read again at once."""
     state: State | None
-    """None: the job was deleted."""
+    """None: the job is not stored."""
     is_watched: bool
     """Whether a reader has called `watch`, so that the job's chunks and end are published."""
 
@@ -75,14 +75,16 @@ def emit(base: str, lease: Lease, emission: Emission) -> Call[str]:
 
 
 def read_stream(base: str, job_id: str, after: int, count: int = PAGE) -> Call[StreamPage]:
-    """Read up to `count` entries after a number, 0 for the oldest. Of another stream than the caller's, begin anew."""
+    """Read up to `count` entries after a number, 0: from the oldest. If a new stream has begun since: an
+    empty page with cursor 0.
+    """
 
     def read(reply: Sequence[Any]) -> StreamPage:
         (state, watched), rows = reply
         entries = [_entry(row) for row in rows or ()]
         following = [entry for entry in entries if entry.id > after][:count]
         standing = State(shown(state)) if state else None
-        # The entry `after` itself shows that this is still the stream that the caller has read
+        # without the entry `after`, it is another stream
         if after and not entries and standing:
             return StreamPage([], 0, True, True, standing, bool(watched))
         missed = bool(following) and entries[0].id > max(after, 1) and following[0].id > after + 1
@@ -98,7 +100,7 @@ def read_stream(base: str, job_id: str, after: int, count: int = PAGE) -> Call[S
 
 
 def newest_entry(base: str, job_id: str) -> Call[int]:
-    """Return the number of the last entry of a stream; 0 without one."""
+    """Return the number of a stream's last entry; 0 if it is empty."""
 
     def read(rows: Sequence[Any] | None) -> int:
         return _entry(rows[0]).id if rows else 0

@@ -8,8 +8,8 @@ from sublet.outcome import Outcome
 
 
 class Suspended(BaseException):
-    """Ends an attempt whose task waits; `ctx.sleep`, `ctx.wait_for` and `ctx.call` raise it. The job runs again when the wait is
-    over. Not an Exception, so that `except Exception` does not catch it: never swallow it.
+    """Ends an attempt whose task waits; `ctx.sleep`, `ctx.wait_for` and `ctx.call` raise it. The job runs
+    again when the wait is over. `except Exception` does not catch it; never swallow it.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Steps(Protocol):
 
     @property
     def renewed(self) -> bool:
-        """Whether this attempt has kept a step, so that the tries began anew."""
+        """Whether this attempt has kept a new step, which renewed the job's tries."""
         ...
 
     def step(
@@ -50,7 +50,7 @@ class Steps(Protocol):
         ...
 
     def call(self, name: str, job: Submission) -> Any:
-        """Return the result of a job of its own; raise Suspended until it has ended."""
+        """Return the result of a called job, stored once; raise Suspended if it is unfinished."""
         ...
 
     def emit(self, chunk: Any) -> Any:
@@ -58,7 +58,7 @@ class Steps(Protocol):
         ...
 
     def upstream(self) -> Upstream:
-        """Return the outcomes of its upstreams."""
+        """Return the outcomes of the job's upstreams."""
         ...
 
 
