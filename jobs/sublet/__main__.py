@@ -12,7 +12,7 @@ def main() -> int:
     """Run the command in sys.argv; return its exit code."""
     if was_default := signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))  # no traceback
-    gc.disable()  # imports leave no garbage; collecting takes a sixth of a short command's time
+    gc.disable()  # collecting takes a sixth of a short command's time
     if sys.version_info < (3, 11):  # noqa: UP036  # prints which Python is needed, and exits
         from sublet.devtools.bootstrap import ensure
 

@@ -282,7 +282,6 @@ _WORDS = {
     "too_long": "give at most {max_length:,}",
     "string_pattern_mismatch": "use text that matches {pattern}",
 }
-"""Type of a pydantic error, or its first word → our words."""
 
 
 def fault_words(fault: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ class JsonCodec:
         if self.adapter.pydantic_complete:  # else an annotation names a class that is not defined yet
             _check(self.adapter.core_schema, subject)
 
-    # Not TypeAdapter's methods, which cost as much as the work itself. Made at first use, for later classes.
+    # Not TypeAdapter's methods, which cost as much as the work itself. Made at first use.
     @cached_property
     def check(self) -> Callable[[Any], Any]:
         """A function that checks and converts a value. It raises pydantic's ValidationError."""
