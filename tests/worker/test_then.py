@@ -199,13 +199,18 @@ async def test_large_arguments_pass_the_pipes(source, store):
         ("key", "its id is unique, so leave out key"),
     ],
 )
-async def test_a_misuse_is_named_and_nothing_is_stored(source, store, how, words):
+async def test_a_misuse_is_named_and_nothing_is_stored(source, store, how, words, monkeypatch):
+    failures = []
+    monkeypatch.setattr(tasks.app, "failure_hooks", [failures.append])
     client, job_id = await submitted(source, store, tasks.wrong.job(how))
     summary = await drain(source, ["default"])
     assert (summary.failed, summary.completed) == (1, 0)
     job = await client.get(job_id)
     assert (job.state, job.attempts[0].code) == (State.DEAD, "invalid_result")
     assert words in job.attempts[0].message
+    (failure,) = failures
+    assert (failure.id, failure.state, failure.code) == (job_id, State.DEAD, "invalid_result")
+    assert words in failure.message
     assert (await client.list_jobs(queue="parts")).jobs == ()
 
 

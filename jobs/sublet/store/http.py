@@ -20,7 +20,7 @@ from sublet.steps.calls import CalledJob, Kept
 from sublet.steps.chunks import Emission
 from sublet.store import http_codec
 from sublet.store.http_endpoint import Endpoint, address
-from sublet.workflows.following import settle_each
+from sublet.workflows.following import fail_instead, settle_each
 from sublet.workflows.upstream import UpstreamPage
 
 T = TypeVar("T")
@@ -166,9 +166,7 @@ class HttpSource:
                 return await self._settle(endings[:half]) + await self._settle(endings[half:])
             if not isinstance(ending, model.Completion):
                 raise
-            return await self._settle(
-                [model.Failure(ending.lease, "invalid_result", str(error), again=False)]
-            )
+            return [await fail_instead(ending, error, self._settle)]
 
     async def note(self, notes: Sequence[model.Note]) -> list[str]:
         """Store checkpoints, logs and costs; log a refused checkpoint."""

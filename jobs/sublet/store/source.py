@@ -59,8 +59,9 @@ class JobSource(Protocol):
         ...
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Report outcomes. Returns per attempt the job's new state (`scheduled <ms>`: when it is due), LEASE_LOST,
-        NOT_FOUND, or `QUEUE_FULL …`: the jobs that follow do not fit, and the job still runs.
+        """Report outcomes. Returns per attempt the job's new state (`scheduled <ms>`: when it is due; `dead …`:
+        why a completion was refused), LEASE_LOST, NOT_FOUND, or `QUEUE_FULL …`: the jobs that follow do not
+        fit, and the job still runs.
         """
         ...
 

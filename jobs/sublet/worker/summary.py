@@ -44,8 +44,6 @@ class Summary:
     def count(self, ending: Ending, answer: str) -> str:
         """Count an outcome by the answer to it. Returns the counter's name, which is also the event's."""
         event = "refused" if answer in _LOST else _EVENTS[type(ending)]
-        if event == "completed" and answer == "dead":  # its result, or what follows, cannot be stored
-            event = "failed"
         if event == "failed" and isinstance(ending, Failure) and ending.code == answer == "cancelled":
             event = "cancelled"
         setattr(self, event, getattr(self, event) + 1)

@@ -31,6 +31,7 @@ from sublet.worker.time_limits.stall import Progress
 from sublet.worker.time_limits.time_budget import TimeBudget
 from sublet.worker.time_limits.timeouts import Stalls, Timeouts
 from sublet.worker.time_limits.watchdog import Watchdog
+from sublet.workflows.following import stored
 
 SLOTS = 100
 """Default number of slots, unless all tasks run in child processes or as programs."""
@@ -369,6 +370,7 @@ class Worker:
     def _settled(self, attempt: Attempt, ending: Ending, answer: str) -> None:
         self._attempts.discard(attempt)
         self._linger.job_ended()
+        ending, answer = stored(ending, answer)
         if not isinstance(ending, Completion):
             self._failures.settled(ending, answer)
         self.report(self.summary.count(ending, answer), ending.lease, outcome_text(ending, answer))

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 from sublet.errors import Invalid, JobsError, LeaseLost, NotFound, OutOfMemory, QueueFull, Refused, WrongState
-from sublet.model import Completion, Ending, Failure, Following, Submission
+from sublet.model import Completion, Ending, Failure, Following, State, Submission
 from sublet.options import PAYLOAD_MAX
 from sublet.protocol import keys
 from sublet.protocol.plan import Plan
@@ -18,6 +18,10 @@ from sublet.workflows.storing import Linked
 FOLLOWING_MAX = 10_000
 """Jobs that may follow one."""
 ANSWERS = ("completed", "LEASE_LOST", "NOT_FOUND")
+REFUSED = "invalid_result"
+"""The error code of a job whose completion was refused."""
+Sender = Callable[[Sequence[Ending]], Awaitable[list[str]]]
+"""Sends outcomes of one kind; returns the answers in order."""
 
 
 def check(job_id: str, following: Following) -> None:
@@ -94,7 +98,7 @@ def proceed(base: str, ending: Completion, workflow_id: str, jobs: Sequence[Link
 
 async def settle_each(
     endings: Sequence[Ending],
-    senders: Mapping[type, Callable[[Sequence[Ending]], Awaitable[list[str]]]],
+    senders: Mapping[type, Sender],
     send_following: Callable[[Completion, Following], Awaitable[str]],
 ) -> list[str]:
     """Send outcomes by kind, and completions with jobs that follow one by one; return the answers in order. A full
@@ -115,8 +119,7 @@ async def settle_each(
         except (LeaseLost, NotFound) as error:
             answers[i] = error.code
         except (Invalid, Refused) as error:
-            failure = Failure(ending.lease, "invalid_result", str(error), again=False)
-            (answers[i],) = await senders[Failure]([failure])
+            answers[i] = await fail_instead(ending, error, senders[Failure])
 
     pairs = [(i, ending, _following(ending)) for i, ending in enumerate(endings)]
     await asyncio.gather(
@@ -124,6 +127,20 @@ async def settle_each(
         *(send_one(i, e, following) for i, e, following in pairs if isinstance(e, Completion) and following),
     )
     return [answers[i] for i in range(len(endings))]
+
+
+async def fail_instead(ending: Completion, error: JobsError, send: Sender) -> str:
+    """End a job whose completion can never be stored: as dead. Returns `dead` and the reason, or a refusal."""
+    (answer,) = await send([Failure(ending.lease, REFUSED, str(error), again=False)])
+    return f"{answer} {error}" if answer == State.DEAD else answer
+
+
+def stored(ending: Ending, answer: str) -> tuple[Ending, str]:
+    """Return the outcome that was stored, and its answer; it is another one after `fail_instead`."""
+    state, _, reason = answer.partition(" ")
+    if isinstance(ending, Completion) and state == State.DEAD:
+        return Failure(ending.lease, REFUSED, reason, again=False), state
+    return ending, answer
 
 
 def _following(ending: Ending) -> Following | None:

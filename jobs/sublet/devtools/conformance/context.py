@@ -176,9 +176,7 @@ class TrialContext:
         return await self.job(job_id)
 
     async def running(self, job_id: str) -> str:
-        """Wait until the client has claimed a job, else raise RuleBroken. Return the token of the first job
-        in that claim's reply.
-        """
+        """Wait until the client has claimed a job, else raise RuleBroken. Return the claim's token."""
         await self.until(lambda: self.claim_of(job_id) is not None, "a queued job was not claimed")
         claim = self.claim_of(job_id)
         return claim.token() if claim else ""

@@ -50,7 +50,7 @@ class Seen:
         return self.verb == "pick" and isinstance(self.reply, list) and name.encode() in self.reply[2::5]
 
     def token(self) -> str:
-        """Return the token of a claim's first job; empty without one."""
+        """Return the token that a claim gave to its jobs; empty without jobs."""
         return text(self.reply[0]) if self.given() else ""
 
 
