@@ -1,4 +1,4 @@
-"""Call a job as a step of a running one."""
+"""Call a job as a step of another."""
 
 from sublet.errors import Invalid, JobsError
 from sublet.model import Lease
@@ -12,11 +12,11 @@ from sublet.workflows.operations import admitted
 
 
 def call(operations: SubmitOperations, lease: Lease, called: CalledJob) -> Plan[Kept]:
-    """Store the job, once; return the step, of kind `call` until it has ended. Raises Refused, Invalid."""
+    """Store the job, once; return the step, of kind `call` until the job has ended. Raises Refused, Invalid."""
     job, base = called.job, operations.bases[keys.partition_of_id(lease.id) % len(operations.bases)]
     if len(job.payload) > PAYLOAD_MAX:
         raise Invalid(
-            f"step {called.step}: arguments of {len(job.payload):,} bytes (JSON): a called job takes at most {PAYLOAD_MAX:,}"
+            f"step {called.step}: arguments of {len(job.payload):,} bytes (JSON): a called job takes at most {PAYLOAD_MAX:,}: pass the address of the data"
         )
     answer = yield from admitted(operations, base, [job], calls.call(base, lease, called))
     if isinstance(answer, JobsError):

@@ -41,7 +41,8 @@ def check(job_id: str, following: Following) -> None:
             )
         if len(job.payload) > PAYLOAD_MAX:
             raise Invalid(
-                f"Then with arguments of {len(job.payload):,} bytes (JSON): a job that follows takes at most {PAYLOAD_MAX:,}"
+                f"Then with arguments of {len(job.payload):,} bytes (JSON): a job that follows takes at most {PAYLOAD_MAX:,}: pass the address "
+                "of the data"
             )
 
 
@@ -52,8 +53,8 @@ def _all(following: Following) -> Iterator[Submission]:
 
 
 def complete(operations: SubmitOperations, ending: Completion, following: Following) -> Plan[str]:
-    """Complete the job and store those that follow; return one of ANSWERS. Safe to repeat. Raises QueueFull, WrongState,
-    Invalid: the job still runs.
+    """Complete the job and store those that follow; return one of ANSWERS. Safe to repeat. Raises QueueFull,
+    OutOfMemory, WrongState, Invalid: the job still runs.
     """
     check(ending.lease.id, following)
     base = operations.bases[keys.partition_of_id(ending.lease.id) % len(operations.bases)]
@@ -101,8 +102,8 @@ async def settle_each(
     senders: Mapping[type, Sender],
     send_following: Callable[[Completion, Following], Awaitable[str]],
 ) -> list[str]:
-    """Send outcomes by kind, and completions with jobs that follow one by one; return the answers in order. A full
-    queue or server is the answer `QUEUE_FULL …`; jobs that can never be stored are a failure.
+    """Send outcomes by kind, and, one by one, completions with jobs that follow; return the answers in order.
+    A full queue or server is the answer `QUEUE_FULL …`; jobs that can never be stored make the job dead.
     """
     answers: dict[int, str] = {}
 

@@ -9,14 +9,16 @@ from sublet.protocol import verbs
 from sublet.workflows.storing import EDGES_MAX, Linked
 
 CALL_JOBS = 40
-"""Jobs of one call: they hold the server for under 5 ms."""
+"""Most jobs of one call: the server stores them in under 5 ms."""
 CALL_EDGES = 100
-"""Edges of one call. A job with more upstreams is stored before them; behind another such job after them, and up to 500."""
+"""Most edges of one call. A job with more upstreams is stored before them or, if one of these has more, after
+them, with up to 500.
+"""
 
 
 @dataclass(slots=True)
 class Node:
-    """A job that is to be stored, the ids of its upstreams, and of the waiting jobs that are to wait for it."""
+    """A job to store, the ids of its upstreams, and of waiting jobs that are to wait for it."""
 
     job: Submission
     after: dict[str, None] = field(default_factory=dict)
@@ -24,8 +26,8 @@ class Node:
 
 
 def in_order(nodes: Mapping[str, Node]) -> list[Node]:
-    """Return the jobs so that each is behind its upstreams, otherwise in the order of `nodes`. Raises Invalid, which
-    names a cycle.
+    """Return the jobs so that each is behind its upstreams, otherwise in the order of `nodes`. Raises Invalid
+    for a cycle.
     """
     ordered: list[Node] = []
     done: set[str] = set()
@@ -52,8 +54,8 @@ def _cycle(path: Sequence[str], step: str) -> str:
 
 
 def calls(nodes: Mapping[str, Node]) -> list[list[Linked]]:
-    """Split a graph into the jobs of each call: up to 40 jobs, 100 edges and 512 KiB. The last of several calls has no
-    jobs: it seals the workflow. Raises Invalid for a cycle, or too many upstreams.
+    """Split a graph into the jobs of each call: up to 40 jobs, 100 edges and 512 KiB, or one larger. The last
+    of several calls has no jobs: it seals the workflow. Raises Invalid for a cycle, or too many upstreams.
     """
     ordered = in_order(nodes)
     wide = _wide(ordered)

@@ -11,19 +11,21 @@ from sublet.protocol.reads import shown, together
 from sublet.protocol.scripts import Call
 
 ENDED_AS = {State.COMPLETED: 1, State.DEAD: 2, State.CANCELLED: 3}
-"""The score of members that ended in this state; that of the others is 0."""
+"""The score of members that ended in this state; unfinished members have 0."""
 STRUCTURE = "members:"
 LOOKS = 5
 
 
 def sections(base: str, workflow_id: str, states: Iterable[State]) -> list[tuple[str, str]]:
-    """Return what to read for a list of the members in these states: `members:<score>:<workflow>`."""
+    """Return the sections with the members in these states: the base, and `members:<score>:<workflow>`."""
     scores = dict.fromkeys(ENDED_AS.get(state, 0) for state in states)
     return [(base, f"{STRUCTURE}{score}:{workflow_id}") for score in scores]
 
 
 def page(base: str, structure: str, after: str, count: int) -> Plan[list[str]]:
-    """Return up to `count` members of a section behind the id `after`. Those that leave it meanwhile hide no others."""
+    """Return up to `count` members of a section behind the id `after`. If some leave it meanwhile, no others
+    are skipped.
+    """
     _, score, workflow_id = structure.split(":", 2)
     key, start, found = keys.members(base, workflow_id), 0, list[str]()
     for _ in range(LOOKS):
@@ -64,14 +66,14 @@ def state(base: str, workflow_id: str) -> Call[str]:
 
 
 def may_add(base: str, workflow_id: str, job_ids: Sequence[str]) -> Call[bool]:
-    """Read whether the workflow is new, or these jobs are its members."""
+    """Read whether the workflow is not stored, or all these jobs are its members."""
     key = keys.members(base, workflow_id)
     commands = (("HLEN", keys.workflow(base, workflow_id)), ("ZMSCORE", key, *job_ids))
     return together(commands, lambda reply: not reply[0] or None not in reply[1])
 
 
 def unknown(workflow_id: str) -> NoReturn:
-    """Raise NotFound for a workflow."""
+    """Raise NotFound for this workflow."""
     raise NotFound(f"no workflow {workflow_id}: it never existed, or ended over 14 days ago")
 
 

@@ -20,7 +20,7 @@ from sublet.workflows.storing import Linked
 T = TypeVar("T")
 
 UPSTREAM_PAGE = 1000
-"""Ids of upstreams that one call reads."""
+"""Most ids of upstreams that one call reads."""
 
 
 def store(
@@ -30,10 +30,11 @@ def store(
     *,
     is_repeatable: bool = False,
 ) -> Plan[list[Submitted]]:
-    """Store a workflow: all of its jobs, or none; return the answers. Raises Invalid, Refused, Unavailable, Unconfirmed.
+    """Store a workflow; return `Submitted` for each job. Raises Invalid, Refused, Unavailable, Unconfirmed.
 
-    A graph that needs several calls is stored while the workflow is open; none of its jobs starts before the last
-    call. If one fails, the workflow is cancelled; if Redis was unavailable and the caller repeats it, it stays open.
+    A graph may need several calls: none of its jobs starts before the last one. If a later call than the
+    first fails, the stored jobs are cancelled; but after Unavailable, if `is_repeatable`, they stay for the
+    caller's repetition.
     """
     base = _check(operations, workflow_id, nodes)
     steps = graph.calls(nodes)
@@ -59,7 +60,6 @@ def store(
 
 
 def _check(operations: SubmitOperations, workflow_id: str, nodes: Mapping[str, Node]) -> str:
-    """Return the base of all jobs. Raises Invalid if there are several, or a job is too large."""
     partition = keys.partition_of_id(workflow_id)
     for job_id, node in nodes.items():
         others = [one for one in (job_id, *node.after, *node.into) if keys.partition_of_id(one) != partition]
@@ -70,7 +70,8 @@ def _check(operations: SubmitOperations, workflow_id: str, nodes: Mapping[str, N
             )
         if len(node.job.payload) > PAYLOAD_MAX:
             raise Invalid(
-                f"job {job_id}: arguments of {len(node.job.payload):,} bytes (JSON): a job of a workflow takes at most {PAYLOAD_MAX:,}"
+                f"job {job_id}: arguments of {len(node.job.payload):,} bytes (JSON): a job of a workflow takes at most {PAYLOAD_MAX:,}: "
+                "pass the address of the data"
             )
     return operations.bases[partition]
 
@@ -90,7 +91,9 @@ def _send(
 
 
 def admitted(operations: SubmitOperations, base: str, jobs: Sequence[Submission], call: Call[T]) -> Plan[T]:
-    """Make a call that stores jobs, unless the server has too little memory. Raises QueueFull."""
+    """Make a call that stores jobs. Raises OutOfMemory, without the call, if the server has too little
+    memory.
+    """
     admission, size = operations.admission, estimated_bytes(jobs)
     if admission is not None and not admission.admit(base, size):
         full = yield from admission.check(base, size)
@@ -105,7 +108,7 @@ def admitted(operations: SubmitOperations, base: str, jobs: Sequence[Submission]
 
 
 def upstream(operations: SubmitOperations, job_id: str) -> Plan[list[str]]:
-    """Return the ids of the jobs that a job waits for, or waited for, in the order of its edges. Raises NotFound."""
+    """Return the ids of the jobs that a job waits for, or waited for, in the order given. Raises NotFound."""
     base = operations.bases[
         keys.partition_of_id(keys.check_name("id", job_id, keys.ID_MAX)) % len(operations.bases)
     ]

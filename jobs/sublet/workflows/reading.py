@@ -15,7 +15,7 @@ LIMIT = 200
 """Most jobs of a page."""
 EDGES_SHOWN = 20
 RESULTS_SHOWN = 1024 * 1024
-"""Bytes of results after which a page of upstreams ends."""
+"""Most bytes of results in a page of upstreams."""
 _INDEX = re.compile(r"[0-9]{1,9}")
 
 
@@ -29,24 +29,26 @@ class Member(Frozen):
     after: tuple[str, ...] = ()
     """Ids of the jobs that it waits for, or waited for: the first 20."""
     after_count: int = 0
-    """How many jobs these are in all."""
+    """How many jobs it waits for in all."""
     awaits: str | None = None
-    """What it waits for: `upstream N`, `retry ID`, …, as of a `Job`."""
+    """What it waits for, as `Job.awaits`: `upstream N`, `retry ID`, …; else None."""
     last_error: LastError | None = None
-    """How its last unsuccessful attempt ended; or, with the code `upstream`, which job cancelled it."""
+    """How its last unsuccessful attempt ended, or, with the code `upstream`, which job cancelled it."""
 
 
 class StoredWorkflow(Frozen):
-    """A workflow: how many of its jobs have ended, and a page of them, unfinished ones first. Deleted ones are only
-    counted. If `cursor` is set, another page follows.
+    """A workflow: how many of its jobs have ended, and a page of all, unfinished ones first. Deleted ones are
+    only counted. If `cursor` is set, another page follows.
     """
 
     id: str
     state: Literal["open", "sealed", "cancelled"]
-    """`sealed`: it is whole. `open`: more jobs are being stored. `cancelled`: it was cancelled before it was whole."""
+    """`sealed`: all jobs are stored. `open`: more jobs are being stored. `cancelled`: it was cancelled before
+    all were stored.
+    """
     created_at: Timestamp
     ended_at: Timestamp | None = None
-    """When the last of its jobs ended; None while one has not."""
+    """When the last of its jobs ended; None while one is unfinished."""
     unfinished: int
     """Its jobs that are scheduled, queued or running."""
     completed: int
@@ -57,21 +59,23 @@ class StoredWorkflow(Frozen):
 
 
 class Upstream(Frozen):
-    """A job that another one waits for, or waited for."""
+    """A job for which another one waits, or waited."""
 
     id: str
     state: State | Literal["deleted"]
-    """Its state; `deleted` if it, and its result, are no longer kept."""
+    """Its state; `deleted` if it is no longer stored: then only `id` is known."""
     task: str | None = None
     queue: str | None = None
     finished_at: Timestamp | None = None
     error: LastError | None = None
-    """How its last unsuccessful attempt ended; None without one, and after completion."""
+    """How its last unsuccessful attempt ended; None if none did, or if completed."""
     result: Any = None
 
 
 class UpstreamPage(Frozen):
-    """Some of the jobs that a job waits for, and their number in all. If `cursor` is set, another page follows."""
+    """Some of the jobs for which a job waits, or waited; `count`: of how many. If `cursor` is set, another
+    page follows.
+    """
 
     upstream: tuple[Upstream, ...]
     count: int
@@ -134,7 +138,8 @@ def _head(base: str, workflow_id: str) -> Call[StoredWorkflow]:
             )
         except ValueError as error:
             raise Unfit(
-                f"the data of workflow {workflow_id} are inconsistent, so another program wrote to them ({type(error).__name__})"
+                f"the data of workflow {workflow_id} are inconsistent, so another program wrote to them ({type(error).__name__}): "
+                f"look at them with HGETALL {keys.workflow(base, workflow_id)}, and correct them"
             ) from None
 
     return reads.together([fields, *(("ZCOUNT", key, score, score) for score in range(4))], read)

@@ -21,7 +21,7 @@ class WorkflowResult(NamedTuple):
 
     @property
     def is_success(self) -> bool:
-        """Whether all jobs were completed."""
+        """Whether no job was dead or cancelled."""
         return not self.dead and not self.cancelled
 
     @classmethod
@@ -41,10 +41,11 @@ class Linked(NamedTuple):
 def workflow(
     base: str, workflow_id: str, how: str, jobs: Sequence[Linked] = ()
 ) -> Call[list[Submitted] | str]:
-    """Store up to 200 jobs with up to 500 edges, all or none, as members of a workflow (with an empty id: of none).
+    """Store up to 200 jobs with up to 500 edges, all or none, as members of a workflow; with an empty id,
+    without one.
 
-    `how`: `open` (more calls follow), `seal` (the workflow is whole) or `cancel`. Returns per job whether it is
-    new, or one refusal as text.
+    `how`: `open` (more calls follow), `seal` (the workflow is whole) or `cancel` (its jobs). Returns per job
+    whether it is new, or one refusal as text.
     """
 
     def read(reply: list[bytes]) -> list[Submitted] | str:
@@ -56,5 +57,5 @@ def workflow(
 
 
 def fields(jobs: Sequence[Linked]) -> list[str | bytes]:
-    """Return the arguments of a script for jobs with edges, seven for each."""
+    """Return the script arguments of jobs with edges, seven for each."""
     return [field for one in jobs for field in (*one.job[:5], " ".join(one.after), " ".join(one.into))]

@@ -11,11 +11,11 @@ from sublet.protocol.reads import shown, together
 from sublet.protocol.scripts import Call
 
 PAGE = 50
-"""Upstreams in a page: their results are at most 256 KiB each."""
+"""Most upstreams in a page: each result has at most 256 KiB."""
 
 
 class UpstreamPage(NamedTuple):
-    """Some upstreams of a job, and the index of the next one, if any."""
+    """Some upstreams of a job, and the index of the next one; None: there are no more."""
 
     jobs: Sequence[tuple[str, Standing]]
     following: int | None
@@ -30,7 +30,6 @@ def page(base: str, lease: Lease, start: int) -> Plan[UpstreamPage]:
 
 
 def _ids(base: str, lease: Lease, start: int) -> Call[list[str]]:
-    """Read the ids of a page, and one more if there are others."""
 
     def read(reply: Sequence[Any]) -> list[str]:
         (state, token), ids = reply
