@@ -108,8 +108,8 @@ class Task(Generic[P, R]):
         return other
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Submission:
-        """Make a job with these arguments, without a submit. `App.client.submit_all` submits a list of jobs.
-        Raises Invalid."""
+        """Make a job with these arguments, without a submit. `App.client.submit_all` submits a list. Raises
+        Invalid."""
         job, around = self._job(args, kwargs), self.app.submit_middleware
         if around is None:
             return job
@@ -180,7 +180,7 @@ class App(Connections):
         large_above: int | None = None,
     ) -> None:
         """`large_payloads`: where to keep payloads and results of more than `large_above` bytes (default and
-        maximum: 262,144), also with `settings`. Raises Invalid."""
+        maximum: 262,144); they replace those of `settings`. Raises Invalid."""
         if isinstance(include, str) or not all(map(is_module_name, include)):
             raise Invalid(f"include={include!r}: use a list of full module names, e.g. ['shop.mail']")
         self.include = tuple(include)

@@ -220,7 +220,7 @@ class Context:
     def step(self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call the function and keep its result under a name, at most 64 KiB of JSON; in a later attempt,
-        return the kept result instead. Either is read from its JSON. Raises the function's exceptions;
+        return the kept result instead. Both are returned as read from JSON. Raises the function's exceptions;
         Invalid for an invalid result or name, or one that the attempt has used; StepsFull, LeaseLost.
         """
         return self._opened().step(name, function, args, kwargs)

@@ -119,7 +119,7 @@ class NoNamespace(Refused):
 
 class WrongLayout(Refused):
     """The data in Redis was written by another version or for another partition count: use that version and
-    SUBLET_PARTITIONS. Or `sublet drop` deletes it: run that to its end.
+    SUBLET_PARTITIONS. Or `sublet drop` has begun to delete it: run that to its end.
     """
 
     code = "WRONG_LAYOUT"

@@ -123,9 +123,9 @@ class Options:
         return None if self.by_arguments else rules
 
     def rules(self, *, declared: bool = False) -> str:
-        """Return the options that differ from the defaults as text, in the protocol's form: `priority=5
-        tries=1`; without queue, durability and functions of arguments. With `declared`, as
-        for a task, `debounce` and `on_conflict` may lack a key. Raises Invalid.
+        """Return the options that differ from the defaults as text: `priority=5 tries=1`; without queue,
+        durability and functions of arguments. With `declared`, as for a task, `debounce` and `on_conflict`
+        may lack a key. Raises Invalid.
         """
         self._check()
         words = []
@@ -232,8 +232,8 @@ def _computed(name: str, function: Callable[..., Any], arguments: Any) -> Any:
 
 
 def waiting_rules(run_at: datetime | None, delay: Seconds | None, priority: int | None) -> str:
-    """Return the changes of a reschedule as text, in the protocol's form: `priority=5 delay=60000` (ms).
-    Raises Invalid without a change, or for both `run_at` and `delay`.
+    """Return the changes of a reschedule as text: `priority=5 delay=60000` (ms). Raises Invalid without a
+    change, or for both `run_at` and `delay`.
     """
     if run_at is None and delay is None and priority is None:
         raise Invalid("nothing to change: give run_at, delay or priority")

@@ -16,6 +16,6 @@ class Outcome:
     value: Any = None
     """The result of a completed job; else None."""
     error: Exception | None = None
-    """Why there is none: JobFailed, JobCancelled or NotFound; Invalid if the result does not match the task's
-    return type; PayloadLost or Unavailable if a large one could not be read. Else None.
+    """Why there is no result: JobFailed, JobCancelled or NotFound; Invalid if the result does not match the
+    task's return type; PayloadLost or Unavailable if a large result could not be read. Else None.
     """

@@ -51,7 +51,7 @@ class StreamPage(NamedTuple):
     more: bool
     """Whether there may be more entries: read again at once."""
     state: State | None
-    """None: the job is not stored."""
+    """The job's state; None: no such job."""
     is_watched: bool
     """Whether a reader has called `watch`, so that the job's chunks and end are published."""
 

@@ -35,7 +35,7 @@ def check_name(name: str, function: Function, tasks: Mapping[str, NamedTask]) ->
 
 
 def resolve(name: str, tasks: Collection[str], place: str) -> str:
-    """Return the task of this `name`, or the only one whose name ends with a dot and it. Raises Invalid;
+    """Return `name` if it is in `tasks`, else the only task that ends with a dot and `name`. Raises Invalid;
     `place` (MODULE:APP) is for the message.
     """
     if name in tasks:

@@ -1,4 +1,4 @@
-"""Read one task of the catalogue. Needs no pydantic, which is slow to load."""
+"""Read one task of the catalogue without pydantic, which is slow to load."""
 
 import json
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ class Unpublished(NamedTuple):
 
 
 def find(base: str, name: str) -> Plan[PublishedTask | Unpublished]:
-    """Find a task of the catalogue by its name, or by the end of it behind a dot if only one fits. `base`: of
-    partition 0.
+    """Find a task of the catalogue by its name, or by the end of the name, behind a dot, if only one fits.
+    `base`: of partition 0.
     """
     text, revision = yield together(
         [("HGET", keys.tasks(base), name), ("HGET", base, "published")], lambda reply: reply

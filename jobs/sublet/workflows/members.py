@@ -78,7 +78,9 @@ def unknown(workflow_id: str) -> NoReturn:
 
 
 def brought_back(base: str, job_ids: Sequence[str]) -> Plan[set[str]]:
-    """Return those of these cancelled jobs that the retry of their cause brings back, or whose workflow was never sealed."""
+    """Return those of these cancelled jobs that wait again when their upstream is retried, or whose workflow
+    was never sealed.
+    """
     causes: list[str] = yield _fields(base, job_ids, "cause")
     by_job = {job_id: cause for job_id, cause in zip(job_ids, causes, strict=True) if cause}
     jobs = [cause for cause in dict.fromkeys(by_job.values()) if not cause.startswith("/")]

@@ -37,14 +37,14 @@ class Member(Frozen):
 
 
 class StoredWorkflow(Frozen):
-    """A workflow: how many of its jobs have ended, and a page of all, unfinished ones first. Deleted ones are
-    only counted. If `cursor` is set, another page follows.
+    """A workflow: how many of its jobs have ended, and a page of its jobs, unfinished ones first. Deleted
+    ones are only counted. If `cursor` is set, another page follows.
     """
 
     id: str
     state: Literal["open", "sealed", "cancelled"]
-    """`sealed`: all jobs are stored. `open`: more jobs are being stored. `cancelled`: it was cancelled before
-    all were stored.
+    """`sealed`: all jobs are stored. `open`: more are being stored. `cancelled`: it was cancelled before all
+    were stored.
     """
     created_at: Timestamp
     ended_at: Timestamp | None = None
@@ -68,7 +68,7 @@ class Upstream(Frozen):
     queue: str | None = None
     finished_at: Timestamp | None = None
     error: LastError | None = None
-    """How its last unsuccessful attempt ended; None if none did, or if completed."""
+    """How its last unsuccessful attempt ended; None after completion, or without such an attempt."""
     result: Any = None
 
 
