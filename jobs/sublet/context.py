@@ -57,7 +57,7 @@ def checked_delay(delay: float | timedelta) -> float:
     """Return the delay in seconds. Raises ValueError unless it is 0 to 1e9 s."""
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 1e9:
-        raise ValueError(f"delay {delay!r}: use a number of seconds from 0 to 1e9, or a timedelta")
+        raise ValueError(f"delay or timeout {delay!r}: use 0 to 1e9 seconds, as a number or a timedelta")
     return float(seconds)
 
 

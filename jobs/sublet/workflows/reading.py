@@ -63,7 +63,7 @@ class Upstream(Frozen):
 
     id: str
     state: State | Literal["deleted"]
-    """Its state; `deleted` if it is no longer stored: then only `id` is known."""
+    """Its state; `deleted` if it was deleted: then only `id` is known."""
     task: str | None = None
     queue: str | None = None
     finished_at: Timestamp | None = None
