@@ -276,7 +276,7 @@ def milliseconds(name: str, value: Seconds, least: float = 0, most: float = 1e9)
     """Return a duration in whole ms. Raises Invalid unless it is `least` to `most` seconds."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
-        raise Invalid(f"{name} {value!r}: use a number of seconds, or a timedelta")
+        raise Invalid(f"{name} {value!r}: use a finite number of seconds, or a timedelta")
     if seconds < least or seconds > most:
         raise Invalid(f"{name} {seconds:g} s: use {least:g} s or more, at most {most:.9g} s")
     return round(seconds * 1000)

@@ -71,7 +71,7 @@ def test_other_options_become_rules(options, rules):
         ({"key": "k", "debounce": 30, "at_most": 29.9}, "at_most 29.9 s: use at least the debounce, 30 s"),
         ({"key": "k", "debounce": 0}, "debounce 0 s: use 0.001 s or more"),
         ({"key": "k", "debounce": -1}, "debounce -1 s: use 0.001 s or more"),
-        ({"key": "k", "debounce": "30"}, "debounce '30': use a number of seconds, or a timedelta"),
+        ({"key": "k", "debounce": "30"}, "debounce '30': use a finite number of seconds, or a timedelta"),
         ({"key": "k", "debounce": False}, "debounce False: use a number of seconds"),
         ({"key": "k", "debounce": 1, "at_most": "soon"}, "at_most 'soon': use a number of seconds"),
         ({"key": "k", "debounce": 1, "at_most": -1}, "at_most -1 s: use 0.001 s or more"),

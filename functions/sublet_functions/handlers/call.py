@@ -30,6 +30,6 @@ class Call(Generic[B, Q]):
     """The parameters in the path, by their names in the route."""
     worker_host: WorkerHost | None = None
     known: KnownTasks | None = None
-    """The tasks that this server knows."""
+    """The tasks that this server knows; the dispatcher always sets it."""
     sharing: Sharing | None = None
     """The shared answers and how old ones the client accepts; None: it wants a new one."""

@@ -37,8 +37,8 @@ async def work(call: Call[Summons, WorkQuery]) -> Response:
 
 
 async def verify_signature(request: Request, tokens: Tokens, secrets: Secrets) -> tuple[Request, Principal]:
-    """Check the signature of a request; return the request with its body, and the client. Raises Problem unless
-    the signature is valid.
+    """Check the signature of a request; return the request with its body, and SUMMONER. Raises Problem unless it
+    is valid, or if a server without tokens must not trust the request.
     """
     untrusted = tokens.untrusted_reason(request.headers)
     if untrusted:

@@ -26,8 +26,8 @@ One = Handle[Any] | str
 
 @dataclass(slots=True, eq=False)
 class Workflow:
-    """Jobs that wait for others. The end of the `async with` block stores all of them; after an exception in the
-    block, none.
+    """Jobs that wait for others. The end of the `async with` block stores all of them (many in several calls, and
+    none starts before the last); after an exception in the block, none.
     """
 
     _client: "Client" = field(repr=False)

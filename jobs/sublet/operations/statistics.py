@@ -136,7 +136,9 @@ def busiest(found: Mapping[str, Survey]) -> dict[str, list[str]]:
 
 
 def queues(base: str, names: Sequence[str]) -> Plan[list[QueueNumbers]]:
-    """Return the numbers of these queues, known or not, without `held`; `*`: those of all further queues together."""
+    """Return the numbers of these queues, known or not, without `held`. `*`: durations, dead and cancelled jobs of
+    all queues that are not counted one by one.
+    """
     settings = yield Call((("HMGET", keys.queues(base), *names),), list)
     sets = [keys.queued_by(base, name, text) for name, text in zip(names, settings, strict=True)]
 

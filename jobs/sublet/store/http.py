@@ -135,7 +135,7 @@ class HttpSource:
             )
 
     async def heartbeat(self, beats: Sequence[model.Beat], *, lease: float) -> list[int | str]:
-        """Extend leases, as `JobSource.heartbeat`."""
+        """Extend leases; return per lease its new end (ms since 1970) or a code, as `JobSource.heartbeat`."""
 
         async def send(some: Sequence[model.Beat]) -> list[int | str]:
             return await self._lines("/jobs/heartbeat", some, http_codec.beat, http_codec.beaten, lease=lease)

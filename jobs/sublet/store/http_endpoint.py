@@ -39,7 +39,7 @@ class Endpoint:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header that authenticates a request; empty without a token."""
+        """The header that authenticates a request, with the token as last read; empty without one."""
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def renew(self, sent: Mapping[str, str]) -> bool:

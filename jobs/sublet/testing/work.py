@@ -35,7 +35,7 @@ class WorkerDied(BaseException):
 
 @dataclass
 class FailedAttempt:
-    """A failed attempt, or one of an unknown task. `raised`: the exception, if the task ran in this process."""
+    """A failed attempt, or one of an unknown task. `raised`: the exception, if the task ran in this process; None for `Discard`."""
 
     lease: Lease
     code: str

@@ -141,7 +141,7 @@ class Capacity:
         self.running_in_children += in_child
 
     def job_was_unknown(self) -> None:
-        """Do not count a started job whose task is unknown."""
+        """Take a job of an unknown task out of `started`, so that it does not use up `max_jobs`."""
         self.started -= 1
 
     def job_ended(self, in_child: bool) -> None:
@@ -229,7 +229,7 @@ class QueueTurns:
     to its weight (default 1).
 
     A queue that was empty has no advantage later. With `strict`, the given order holds; with a pattern, or
-    more than 32 queues, the claim decides. Raises Invalid.
+    more than 32 queues, they take turns without weights (`Selection`). Raises Invalid.
     """
 
     def __init__(self, queues: Sequence[str] | Mapping[str, int], strict: bool = False) -> None:

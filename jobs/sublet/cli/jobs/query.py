@@ -41,7 +41,7 @@ UNREAD = {"payload"}
 
 
 def get(args: Namespace) -> int:
-    """Print one job with its attempts, by its id or the id's end. Raises NotFound."""
+    """Print one job with its attempts, by its id or a unique end of it. Raises NotFound, Invalid."""
     with client_of(settings_of(args)) as client:
         job = find_job(client, typed(args.id))
         if args.json:

@@ -11,7 +11,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1", "")
 
 
 def trust(facts: Facts) -> Iterator[Finding]:
-    """Is the connection encrypted, and has it a password?"""
+    """Is the connection on this machine, or encrypted and with a password?"""
     url = urlsplit(facts.settings.redis_url)
     if url.scheme == "unix" or (url.hostname or "") in LOOPBACK:
         yield Finding("ok", "trust", "on this machine only")

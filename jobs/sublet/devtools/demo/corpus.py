@@ -24,7 +24,7 @@ class Corpus:
 
     @classmethod
     def find(cls, enough: int = ENOUGH, at_most: int = AT_MOST) -> "Corpus":
-        """Find the standard library's files; if fewer than `enough`, add packages', up to `at_most` in all."""
+        """Find all files of the standard library; if fewer than `enough`, add packages' until there are `at_most`."""
         library = Path(sysconfig.get_paths()["stdlib"])
         files = list(_python_files(library))
         standard = len(files)

@@ -15,7 +15,7 @@ EMIT_EVERY = 0.05
 """Most seconds for which a chunk waits for more."""
 BATCH_BYTES = 256 * 1024
 KEPT_BYTES, KEPT_CHUNKS = 4 * BATCH_BYTES, 10 * EMIT_MAX
-"""With so many unsent bytes or chunks, a task waits before it emits more."""
+"""With so many unsent bytes or chunks, the next emit waits until all of them are sent."""
 
 
 class Emitter:

@@ -44,7 +44,7 @@ class Selection:
 
     @property
     def lists(self) -> dict[str, tuple[str, str]]:
-        """The wake-up lists to read: key → partition, and queue or pattern."""
+        """The wake-up lists to read: key → partition (key prefix), and queue or pattern."""
         own = {keys.wake(base, pattern): (base, pattern) for base in self.bases for pattern in self.patterns}
         return own | self._lists
 

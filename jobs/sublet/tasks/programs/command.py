@@ -172,7 +172,9 @@ def _words(template: str) -> list[Word]:
     try:
         words = [_pieces(template, word) for word in shlex.split(template)]
     except ValueError as error:
-        raise Invalid(f"command {template!r}: {error}") from None
+        raise Invalid(
+            f"command {template!r}: {error}: close quotes, and write \\\\ for a backslash"
+        ) from None
     if words and any(field for _, field in words[0]):
         raise Invalid(f"command {template!r}: the program's name must be fixed: write it without a field")
     return words
