@@ -18,7 +18,7 @@ from sublet.protocol import verbs
 
 WEIGHT_MAX = 1000
 STARVED_SECONDS = 2.0
-"""After so many seconds in which all slots or child processes wait for other jobs, the worker warns."""
+"""The worker warns after so many seconds in which all slots or child processes, also lent ones, wait for jobs."""
 ADVICE = (
     "if these jobs wait in a queue of this worker, none can run until one of the waits ends: submit them with a higher "
     "priority, give them a queue and a worker of their own, allow more --processes or --slots, or do not wait for them"
@@ -26,7 +26,7 @@ ADVICE = (
 
 
 class QueueSet:
-    """Queues that one claim asks, and whether some, or all, of their jobs may need one of `processes`."""
+    """Queues of a worker; whether some, or all, of their jobs may need one of its `processes`."""
 
     def __init__(self, queues: Sequence[str], may_need_child: bool, all_need_child: bool = False) -> None:
         self.queues = list(queues)
@@ -35,13 +35,12 @@ class QueueSet:
 
 
 def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[QueueSet]:
-    """Divide a worker's queues into those whose jobs may need one of `processes` and the others; without
-    empty sets.
+    """Return a set of the queues whose jobs may need one of `processes`, and one of the others; no empty set.
+    A queue that none of the tasks names may yield a job of any.
     """
     kinds: dict[str, set[bool]] = {}
     for task in tasks:
         kinds.setdefault(task.defaults.queue, set()).add(task.takes_process)
-    # A queue that no task of this program names may yield a job of any task.
     any_kind = set().union(*kinds.values())
     with_child = [queue for queue in queues if True in kinds.get(queue, any_kind)]
     all_need_child = all(kinds.get(queue, any_kind) == {True} for queue in with_child)
@@ -69,8 +68,8 @@ class Capacity:
         self.changed = asyncio.Event()
 
     def free(self, queue_set: QueueSet) -> int:
-        """Return how many more jobs of these queues may be claimed now: those that can start at once and, if
-        all need a child process, some that wait for one. May be negative.
+        """Return how many more jobs of these queues may be claimed now, within `max_jobs`: those that can start
+        at once and, if all need a child process, some that wait for one. 0 or less: none.
         """
         children = self.running_in_children + self.reserved_children
         others = self.running + self.reserved - children
@@ -85,15 +84,15 @@ class Capacity:
         return free if self.max_jobs is None else min(free, self.max_jobs - self.started - self.reserved)
 
     def claim_size(self, queue_set: QueueSet) -> int:
-        """Return for how many jobs the next claim asks: what is free, but at most half of the slots (or
-        `ahead`, if more), so that a second claim can run beside it.
+        """Return for how many jobs the next claim asks: what is `free`, but at most half of the slots (or
+        `ahead`, if more and all need a child process), so that a second claim can run beside it.
         """
         half = -(-self.slots // 2)
         return min(self.free(queue_set), max(half, self.ahead() if queue_set.all_need_child else 0))
 
     @property
     def has_free_child(self) -> bool:
-        """Whether one more job may start in a child process."""
+        """Whether a child process, or a lent one, is not in use and not reserved."""
         return self.processes + self.lent_children > self.running_in_children + self.reserved_children
 
     @property
@@ -119,7 +118,7 @@ class Capacity:
 
     @contextlib.contextmanager
     def reserve(self, n: int, may_need_child: bool) -> Iterator[None]:
-        """In the `with` block, reserve capacity for the `n` jobs of an open claim."""
+        """In the `with` block, reserve `n` slots, and child processes if needed, for an open claim."""
         self.reserved += n
         self.reserved_children += n * may_need_child
         try:
@@ -151,7 +150,7 @@ class Capacity:
         self.changed.set()
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until `condition` is true; check it whenever `changed` is set. Returns False after `seconds`
+        """Return True once `condition` is true (checked whenever `changed` is set), False after `seconds`
         (None: no limit).
         """
         end = None if seconds is None else time.monotonic() + seconds
@@ -162,7 +161,7 @@ class Capacity:
         return True
 
     async def wait_for_change(self, seconds: float | None) -> None:
-        """Wait until `changed` is set, for `seconds` at most (None: no limit)."""
+        """Wait until `changed` is set anew, for `seconds` at most (None: no limit)."""
         self.changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if seconds == float("inf") else seconds):
@@ -189,7 +188,7 @@ class Lending:
         self._notified = False
 
     def start(self) -> None:
-        """Let `notify` count, on the running event loop."""
+        """Let `notify` count, on the running event loop; before, it does nothing."""
         self._loop = asyncio.get_running_loop()
 
     def stop(self) -> None:
@@ -229,7 +228,7 @@ class QueueTurns:
     to its weight (default 1).
 
     A queue that was empty has no advantage later. With `strict`, the given order holds; with a pattern, or
-    more than 32 queues, they take turns without weights (`Selection`). Raises Invalid.
+    more than 32 queues, they take turns without weights (`Selection`). Raises Invalid for weights not allowed.
     """
 
     def __init__(self, queues: Sequence[str] | Mapping[str, int], strict: bool = False) -> None:

@@ -32,7 +32,7 @@ class ClaimConfig:
     life: str = ""
     """The name of this run of the worker if it has an exclusive identity; else empty."""
     drain: bool = False
-    """Whether the worker ends when its queues are empty and no job runs."""
+    """Whether the worker ends when no job can be claimed and none runs."""
     ahead: bool = False
     """Whether the source can send a claim together with the blocking read that waits for a job."""
 
@@ -60,8 +60,8 @@ class ClaimLoops:
         self._was_answered = False
 
     def start(self) -> list["asyncio.Task[None]"]:
-        """Start the loops; return them as asyncio tasks. Each ends when it may claim no more. It raises
-        Unfit; Forbidden before any answer to a claim.
+        """Start the loops; return them as asyncio tasks. Each ends when it may claim no more, or as `drain`
+        defines. It raises Unfit; Forbidden before any answer to a claim.
         """
         return [
             asyncio.create_task(self._run(queue_set))
@@ -70,9 +70,7 @@ class ClaimLoops:
         ]
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Stop the maintenance timer, not the loops. Returns the timer's claim under way, if any, for the
-        caller to cancel.
-        """
+        """Stop the maintenance timer, not the loops. Returns its last claim, if any, for the caller to cancel."""
         return self._maintenance.stop()
 
     async def _run(self, queue_set: QueueSet) -> None:
@@ -234,7 +232,7 @@ class MaintenanceTimer:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._start)
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Stop the timer. Returns the claim that it has under way, if any."""
+        """Stop the timer. Returns its last claim, if any, which may be under way."""
         if self._timer:
             self._timer.cancel()
         return [self._claim] if self._claim else []

@@ -16,9 +16,9 @@ from sublet.store.source import JobSource
 log = logging.getLogger("sublet.worker.worker")
 
 NEWS_EVERY = 0.25
-"""Seconds between two sends of tasks' reports (progress, checkpoints, logs)."""
+"""Least seconds between two sends of tasks' reports (progress, checkpoints, logs)."""
 RENEW_EVERY = 5.0
-"""Seconds between two renewals of the registration."""
+"""About the seconds between two renewals of the registration."""
 CANCEL_AGAIN_AFTER = 5.0
 
 
@@ -50,7 +50,7 @@ class Heartbeat:
             self._loop.call_soon_threadsafe(self._news.set)
 
     async def run(self) -> None:
-        """Send heartbeats, reports and renewals until cancelled."""
+        """Until cancelled, send heartbeats (every third of the lease, at most 5 s), renewals and reports."""
         self._loop, due = asyncio.get_running_loop(), time.monotonic() + self._every
         while True:
             try:

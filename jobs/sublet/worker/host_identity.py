@@ -20,7 +20,7 @@ _PLATFORMS = (
     ("KUBERNETES_SERVICE_HOST", "kubernetes"),
     ("INVOCATION_ID", "systemd"),
 )
-"""Environment variable and platform; the first that is set counts. Cloud Run services set K_SERVICE."""
+"""The first that is set counts. Cloud Run services set K_SERVICE."""
 
 
 def identity() -> dict[str, Any]:
@@ -62,7 +62,7 @@ def resident_memory(children: Sequence[int]) -> int | None:
 def _resident(pid: int) -> int | None:
     try:
         pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-    except (OSError, IndexError):  # the process has ended
+    except (OSError, IndexError):
         return None
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 

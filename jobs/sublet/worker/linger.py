@@ -48,8 +48,8 @@ class Linger:
         return min(IDLE, max(self.seconds, ASK_EVERY) if has_work else max(0.0, self.left))
 
     async def ask_to_leave(self) -> None:
-        """Ask whether the worker may leave, and set `dismissed`; after a no, wait anew. No claim starts
-        meanwhile. Without an answer the worker stays.
+        """Ask whether the worker may leave, and set `dismissed`; after a no, wait anew, at least 1 s. No claim
+        starts meanwhile. Without an answer the worker stays.
         """
         self.not_asking.clear()
         try:

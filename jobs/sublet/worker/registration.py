@@ -29,8 +29,8 @@ def worker_name() -> str:
 
 
 def named_queues(queues: Sequence[str]) -> dict[str, Any]:
-    """Return `queues` for a registration; of more than 32, the first 32, and the number of all as
-    `queue_count`.
+    """Return `queues` as a part of a registration's description; of more than 32 the first 32, and the
+    number of all as `queue_count`.
     """
     if len(queues) <= QUEUES_MAX:
         return {"queues": queues}
@@ -84,7 +84,7 @@ class Registration:
         logs that.
 
         Predecessors are workers of this machine whose process is gone, and the previous holder of this worker
-        identity. Raises Invalid if a live worker of this machine has this name.
+        identity. Raises Invalid if a live worker of this machine has this name, and Unavailable.
         """
         known = await self._source.workers() if self._host["boot"] or self._worker_id else []
         for other in known:
@@ -134,7 +134,7 @@ class Registration:
             self.publication.renew()
             return is_asked_to_drain
         except NoNamespace:
-            # The data was flushed: the next claim creates the namespace again.
+            # Flushed: the next claim creates the namespace again.
             return False
 
     def warn_replaced(self) -> None:
@@ -187,7 +187,7 @@ class Registration:
         return self._record
 
     async def leave(self) -> None:
-        """Remove the registration, not the leases. A failure is only logged."""
+        """Remove the registration, not the leases. A failure, or no answer in 2 s, is only logged."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._source.leave(self._card())

@@ -12,7 +12,7 @@ from sublet.store.source import JobSource
 RETRY_AFTER = 0.5
 """Most seconds between a call without an answer and the next one."""
 FULL_AGAIN = 1.0
-"""Seconds between two tries to store jobs in a full queue."""
+"""Seconds between two tries to settle an attempt whose following jobs find a full queue."""
 FULL_BATCH = 50
 """So many outcomes are sent even while earlier ones lack an answer; fewer wait for that answer."""
 

@@ -155,8 +155,8 @@ class Worker:
         """Work until stopped or drained; with `drain`, at most until no job runs or can be claimed; with
         `max_jobs`, until so many attempts (not those of an `unknown_task`) have started and ended.
 
-        With `seconds`, the worker ends within that time: it starts no job whose timeout exceeds the rest
-        (unless it exceeds even the whole), and releases unfinished ones. With `drain`, it waits `linger`
+        With `seconds`, the worker ends within that time: it starts no job whose timeout exceeds the rest (a
+        timeout that never fits is ignored), and releases unfinished ones. With `drain`, it waits `linger`
         seconds for more jobs, and in a pool leaves only when the pool can spare it. Raises Invalid for a name
         in use, Refused, Unfit, and Forbidden.
         """

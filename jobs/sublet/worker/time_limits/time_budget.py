@@ -60,7 +60,7 @@ class TimeBudget:
         )
 
     def suffices(self, lease: Lease) -> bool:
-        """Whether there is time for the job. If not, `open` leaves out its queue from now on."""
+        """Whether there is time for the job. If not, `open` leaves out its queue, and its patterns, from now on."""
         if self._ends is None or lease.timeout_ms is None:
             return True
         if self._needed(lease.timeout_ms / 1000) < self.left:

@@ -20,8 +20,8 @@ Name = Callable[["asyncio.Task[Any] | None"], str]
 
 
 class Watchdog:
-    """Logs when this thread's event loop is blocked, with the task's `name`; after `stall` seconds of that
-    (None: never), ends the process with exit code 1.
+    """Logs when this thread's event loop is blocked, with `name` of the asyncio task; after `stall` seconds
+    of that (None: never), ends the process with exit code 1.
     """
 
     def __init__(self, name: Name, stall: float | None = None) -> None:
@@ -61,7 +61,7 @@ class Watchdog:
             self._check(now - self._turned)
             try:
                 self._loop.call_soon_threadsafe(self._turn)
-            except RuntimeError:  # the loop is closed
+            except RuntimeError:
                 return
 
     def _check(self, silent: float) -> None:
@@ -77,7 +77,6 @@ class Watchdog:
                 silent,
                 self._culprit(),
             )
-            # Nothing else ends this process.
             os._exit(1)
 
     def _culprit(self) -> str:
