@@ -1,7 +1,4 @@
-"""How many jobs a worker claims, and from which queue first.
-
-Only jobs that can start at once are claimed, except short ones for child processes.
-"""
+"""How many jobs a worker claims, and from which queue first."""
 
 import asyncio
 import contextlib
@@ -18,7 +15,7 @@ from sublet.protocol import verbs
 
 WEIGHT_MAX = 1000
 STARVED_SECONDS = 2.0
-"""The worker warns after so many seconds in which all slots or child processes, also lent ones, wait for jobs."""
+"""Seconds in which all slots or child processes, lent ones too, wait for other jobs: then the worker warns."""
 ADVICE = (
     "if these jobs wait in a queue of this worker, none can run until one of the waits ends: submit them with a higher "
     "priority, give them a queue and a worker of their own, allow more --processes or --slots, or do not wait for them"
@@ -68,7 +65,7 @@ class Capacity:
         self.changed = asyncio.Event()
 
     def free(self, queue_set: QueueSet) -> int:
-        """Return how many more jobs of these queues may be claimed now, within `max_jobs`: those that can start
+        """Return how many more jobs of these queues may be claimed, within `max_jobs`: those that can start
         at once and, if all need a child process, some that wait for one. 0 or less: none.
         """
         children = self.running_in_children + self.reserved_children

@@ -70,7 +70,7 @@ class ClaimLoops:
         ]
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Stop the maintenance timer, not the loops. Returns its last claim, if any, for the caller to cancel."""
+        """Stop the maintenance timer, not the loops. Returns its last claim, if any, which may be under way."""
         return self._maintenance.stop()
 
     async def _run(self, queue_set: QueueSet) -> None:
@@ -80,7 +80,7 @@ class ClaimLoops:
                 lambda: self._capacity.free(queue_set) > 0 or self._is_closed(queue_set)
             )
             if self._is_closed(queue_set):
-                # one of the attempts may not count, in the end
+                # an attempt may not count in the end
                 await self._capacity.wait_until(
                     lambda: not (self._state.attempts and self._is_closed(queue_set))
                 )
@@ -232,7 +232,7 @@ class MaintenanceTimer:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._start)
 
     def stop(self) -> list["asyncio.Task[None]"]:
-        """Stop the timer. Returns its last claim, if any, which may be under way."""
+        """Stop the timer. Returns its last claim, if any, for the caller to cancel."""
         if self._timer:
             self._timer.cancel()
         return [self._claim] if self._claim else []

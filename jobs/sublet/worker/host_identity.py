@@ -26,7 +26,7 @@ _PLATFORMS = (
 def identity() -> dict[str, Any]:
     """Return what identifies this process in a registration: host, pid, boot id, start time, …."""
     where = next((name for variable, name in _PLATFORMS if os.environ.get(variable)), "process")
-    # Clones of a snapshot, as on Lambda, have the same boot id and pid namespace.
+    # Clones of a snapshot have the same ones
     boot, pidns = ("", "") if where == "lambda" else (_boot(), _pid_namespace())
     return {
         "host": socket.gethostname()[:128],

@@ -29,8 +29,8 @@ def worker_name() -> str:
 
 
 def named_queues(queues: Sequence[str]) -> dict[str, Any]:
-    """Return `queues` as a part of a registration's description; of more than 32 the first 32, and the
-    number of all as `queue_count`.
+    """Return `queues` for a registration's `about`; of more than 32 the first 32, and the number of all as
+    `queue_count`.
     """
     if len(queues) <= QUEUES_MAX:
         return {"queues": queues}
@@ -134,7 +134,7 @@ class Registration:
             self.publication.renew()
             return is_asked_to_drain
         except NoNamespace:
-            # Flushed: the next claim creates the namespace again.
+            # The next claim creates it again
             return False
 
     def warn_replaced(self) -> None:

@@ -91,8 +91,7 @@ class SettleLoop:
                 raise error
 
     async def _send_notes(self, attempts: list[Attempt]) -> None:
-        # Checkpoints and logs go first: afterwards the lease is gone
-        # Nor may a note that the heartbeat loop sends arrive after the outcome.
+        # Notes go first, also those of the heartbeat loop: afterwards the lease is gone
         under_way = {
             attempt.sending for attempt in attempts if attempt.sending and not attempt.sending.done()
         }

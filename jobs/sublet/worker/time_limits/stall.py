@@ -34,7 +34,7 @@ class Progress:
         while (silent := self._silent()) < stall:
             pause, before = max(0.05, min(stall - silent, stall / 4)), time.monotonic()
             await asyncio.sleep(pause)
-            # Time while the process was stopped does not count.
+            # Time of a stopped process does not count
             self.since += max(0.0, time.monotonic() - before - pause)
         for attempt in list(self._attempts):
             if attempt.context.seconds >= stall:

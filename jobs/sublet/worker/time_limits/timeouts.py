@@ -99,7 +99,7 @@ class Stalls:
         if reports.waiting or not getattr(attempt.running, "begun", True):
             reports.progressed_at = now
         else:
-            # Time during which this process was stopped does not count
+            # Time of a stopped process does not count
             reports.progressed_at += max(0.0, now - due)
         left = reports.progressed_at + _limit(attempt) - now
         if left <= 0:
