@@ -42,9 +42,9 @@ class Role(StrEnum):
     READ = "read"
     """May read everything but the audit, leases' tokens, payloads, results, checkpoints and values of chunks."""
     PAYLOADS = "payloads"
-    """With `read`: may also read payloads, results, checkpoints and values of chunks."""
+    """With `read`: may also read payloads, results, checkpoints and chunks' values, as do `submit` and `work`."""
     METRICS = "metrics"
-    """May read statistics and queues, but no jobs."""
+    """May read `/stats`, `/metrics` and `/queues`, but no jobs and groups."""
     ADMIN = "admin"
     """May do everything."""
     TICK = "tick"
@@ -73,7 +73,7 @@ class Principal:
 
     @property
     def sees_payloads(self) -> bool:
-        """Whether this client is shown payloads, results and checkpoints of jobs."""
+        """Whether this client is shown payloads, results, checkpoints and values of chunks."""
         return bool(self.roles & SEE_PAYLOADS)
 
     def check(self, *entries: str) -> None:
@@ -86,8 +86,8 @@ class Principal:
             )
 
     def stored(self, name: str) -> str:
-        """Return a worker's name in Redis: after `prefix`, unless it begins with that or is the client's
-        name. Raises Problem for over 128 characters.
+        """Return a worker's name in Redis: `prefix` and `name`, or `name` if it begins with that or is the
+        client's. Raises Problem for over 128 characters.
         """
         made = name if name == self.name or name.startswith(self.prefix) else self.prefix + name
         if len(made) > NAME_MAX:
@@ -122,8 +122,8 @@ class Tokens:
     """The valid tokens. Without any, and without `open_for`, every client on this machine has all roles.
 
     `open_for`: roles of clients without a token that send CloudEvents, for servers that only a platform's
-    network can reach. A changed token file is read again; while it is missing or invalid, the last tokens
-    stay valid.
+    network can reach. A changed token file is read again; while it is missing, empty or invalid, the last
+    tokens stay valid.
     """
 
     def __init__(self, words: str = "", file: str | Path | None = None, open_for: str = "") -> None:
@@ -156,7 +156,7 @@ class Tokens:
 
     @property
     def needed(self) -> bool:
-        """Whether clients need a token. Deleting all tokens in the file does not end this."""
+        """Whether clients need a token. An emptied file does not end this."""
         return bool(self._known or self.open_roles)
 
     def principal(self, authorization: str | None) -> Principal | None:

@@ -73,13 +73,13 @@ class Event:
     form: Mapping[str, Any] = field(repr=False)
 
     def key(self, *more: str) -> str:
-        """Return a hash of the event's identity (source and id) and of `more`."""
+        """Return a hash (40 hex digits) of the event's source and id, and of `more`."""
         identity = json.dumps([self.form["source"], self.form["id"], *more])
         return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
     def json_data(self) -> bytes:
-        """Return the event's data as JSON (decoded base64 is not checked). Raises Problem for none or another
-        media type.
+        """Return the event's data as JSON (decoded base64 is not checked). Raises Problem without data or if
+        its media type is not JSON.
         """
         kind = self.form.get("datacontenttype", JSON)
         if not ({"data", "data_base64"} & self.form.keys()) or not _is_json(kind):
@@ -94,7 +94,7 @@ class Event:
 
 
 async def read_event(request: Request, most: int) -> Event:
-    """Read a structured or binary CloudEvent. Raises Problem if invalid or a batch."""
+    """Read a structured or binary CloudEvent. Raises Problem if invalid or a batch, and as `read_body`."""
     kind = media_type(request.headers)
     if kind.startswith(EVENT_MEDIA_TYPE) and kind != STRUCTURED:
         raise Problem(

@@ -6,7 +6,7 @@ from sublet_functions.http.problems import Problem, invalid_value
 
 
 def encode_cursor(cursor: str | None) -> str | None:
-    """Encode a position as a cursor; None without one."""
+    """Encode a position as a cursor; None for None or empty."""
     return base64.urlsafe_b64encode(cursor.encode()).decode().rstrip("=") if cursor else None
 
 

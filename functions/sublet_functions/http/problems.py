@@ -86,7 +86,7 @@ PROBLEMS: dict[str, ProblemType] = {
 
 
 class Problem(Exception):
-    """Raised to answer a request with a problem document. `slug`: a key of PROBLEMS. `errors`: of
+    """Raised to answer a request with a problem document. `slug`: a key of PROBLEMS. `errors`: made by
     `invalid_value`.
     """
 
@@ -190,8 +190,8 @@ def problem_of(error: JobsError, is_read: bool = False) -> Problem:
 
 
 def validation_problem(error: ValidationError, *where: str, value: Any = None) -> Problem:
-    """Return a problem that lists at most 20 invalid fields, without values, which may be secrets; for a body
-    that is no JSON, `not-json`. `where`: the place of `value`, e.g. `body`.
+    """Return a problem that lists at most 20 invalid fields (none above ERRORS_MAX), without values, which
+    may be secrets; for a body that is no JSON, `not-json`. `where`: the place of `value`, e.g. `body`.
     """
     if error.error_count() > ERRORS_MAX:
         return Problem(

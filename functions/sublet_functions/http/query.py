@@ -16,7 +16,7 @@ M = TypeVar("M", bound=BaseModel)
 
 def parse_query(query: str, model: type[M]) -> M:
     """Return a query as `model`. Raises Problem for a field that is unknown (unless `model` ignores it),
-    invalid, or repeated and no list."""
+    invalid, or repeated and no list, and for over 64 fields."""
     found: dict[str, Any] = {}
     try:
         given = parse_qs(query, keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")
@@ -24,7 +24,7 @@ def parse_query(query: str, model: type[M]) -> M:
         return model.model_validate(found)
     except ValidationError as error:
         raise validation_problem(error, "query", value=found) from None
-    except ValueError:  # too many fields, or not UTF-8
+    except ValueError:
         raise Problem(
             "invalid", f"the query cannot be parsed: use at most {FIELDS_MAX} fields, percent-encoded UTF-8"
         ) from None

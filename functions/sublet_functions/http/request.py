@@ -17,8 +17,8 @@ class Read(Protocol):
     """A function that reads the body of one request."""
 
     def __call__(self, most: int, count: Count | None = None, /) -> Awaitable[bytes]:
-        """Return the whole body. Raises Problem for over `most` bytes, a slow or cut off body, or
-        too many.
+        """Return the whole body. Raises Problem for over `most` bytes, a slow or cut off body, or too many
+        bodies at once.
         """
         ...
 
@@ -37,7 +37,7 @@ class Request:
     read: Read | None = field(default=None, repr=False)
     """Reads the body after authentication, if the adapter has left it on the socket; None: it is in `body`."""
     streams: bool = True
-    """Whether the response can be sent in pieces. If not, a stream of events has one page."""
+    """Whether the response can be sent in pieces. If not, a stream has one page."""
     prefix: str = ""
     """The percent-encoded path at which the client finds the API; links begin with it."""
 

@@ -21,9 +21,7 @@ SECONDS_MAX = 60.0
 PAYLOAD_SECONDS = 5.0
 """The greatest age (seconds) of an answer with payloads, since a job may be erased."""
 READS_A_SECOND = 30
-"""Answers that take more Redis commands than this are shared for longer, so that all together take about so
-many a second.
-"""
+"""Answers that take many Redis commands are shared for longer, so that all take about so many a second."""
 BODY_MAX = 4 * 1024 * 1024
 BYTES_MAX = 4 * BODY_MAX
 ANSWERS_MAX = 500
@@ -68,7 +66,7 @@ class _Read:
 
 @dataclass
 class SharedReads:
-    """The answers of the last seconds, at most ANSWERS_MAX and BYTES_MAX."""
+    """The answers of the last seconds: at most ANSWERS_MAX, of BYTES_MAX in all."""
 
     clock: Callable[[], float] = time.monotonic
     _reads: dict[Hashable, _Read] = field(default_factory=dict, init=False)
@@ -99,7 +97,7 @@ class SharedReads:
         read: Callable[[], Awaitable[T]],
         life: float = SECONDS_MAX,
     ) -> tuple[T, float]:
-        """As `answer`, but for any object with `reads`. Also return when its read began (monotonic clock)."""
+        """As `answer`, but for any object with `reads`; return it, and when its read began (monotonic clock)."""
         now = self.clock()
         while True:
             one = self._reads.get(key)
