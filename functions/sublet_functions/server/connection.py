@@ -1,7 +1,7 @@
 """One client's connection: a request handler of aiohttp's low-level server, with our limits and problem
 documents.
 
-`web.Application` lacks the defences that tests/http/test_http_bad_input.py tests.
+`web.Application` lacks defences against bad input.
 """
 
 from __future__ import annotations
@@ -181,10 +181,10 @@ class Connection(web.RequestHandler):
         return LastResponse(malformed(exc, self.state.limits))
 
     def has_begun(self) -> bool:
-        """Whether a part of a request has arrived. Afterwards the connection can only be closed."""
+        """Whether a part of a request has arrived. If so, the connection can now only be closed."""
         try:
             return self._parser is not None and self._parser.feed_eof() is not None
-        except Exception as error:  # noqa: BLE001  incomplete headers
+        except Exception as error:  # noqa: BLE001
             log.debug("incomplete headers: %s", type(error).__name__)
             return True
 

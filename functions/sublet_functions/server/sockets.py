@@ -9,7 +9,7 @@ from sublet.errors import Invalid, JobsError
 from sublet_functions.http.auth import HINT, is_loopback
 
 BACKLOG = 1024
-"""Most connections that wait to be accepted."""
+"""Most connections of a socket that wait to be accepted."""
 CONNECTIONS = 4096
 SPARE_FILES = 128
 """File descriptors that are kept for Redis and for connections beyond the limit."""
@@ -34,7 +34,7 @@ def listen(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
         try:
             return _bind_all(found, host, port)
         except JobsError:
-            # another address may use the port: try the next one
+            # in use at another address
             if port or not tries_left:
                 raise
     raise AssertionError("unreachable")
@@ -106,7 +106,7 @@ def url_of(host: str, one: socket.socket) -> str:
 
 
 def make_room(connections: int = CONNECTIONS) -> int:
-    """Raise this process's limit of file descriptors if needed; return how many connections it allows."""
+    """Raise this process's limit of file descriptors if needed; return how many of the connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -14,10 +14,10 @@ from sublet_functions.http.response import Response, StreamShutdown
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BUFFER_MAX = 64 * 1024
-"""If more bytes than this are unsent, a writer waits."""
+"""If more bytes than this are unsent, a writer waits until most are sent."""
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
-"""poll's events of a closed connection: macOS POLLHUP, Linux POLLRDHUP."""
+"""macOS: POLLHUP, Linux: POLLRDHUP."""
 
 
 def encode_head(response: Response, *, keep: bool, length: int | None = None, chunked: bool = False) -> bytes:
