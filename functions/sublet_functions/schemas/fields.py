@@ -55,10 +55,9 @@ OnDead = Annotated[
 """A task to submit for each dead job: TASK or QUEUE/TASK."""
 Id = Annotated[str, Checked(pattern_of(ID_MAX), name_rule(ID_MAX), f"{CHARACTER}{{1,{ID_MAX}}}")]
 _MADE = r"^(\d+-)?[ei]\.[0-9a-f]{40}$"
-"""Ids that the server makes for CloudEvents and Idempotency-Keys: a client may not choose one."""
+"""Ids that the server makes for CloudEvents and Idempotency-Keys."""
 _OCCURRENCE = r":\d{13,14}$"
-"""End of the id of a schedule's job: its occurrence in ms. If a client chose such an id, that occurrence would
-never fire."""
+"""End of the id of a schedule's job. If a client chose such an id, that occurrence would never fire."""
 
 
 _OWN_MAX = ID_MAX - len("99999-")

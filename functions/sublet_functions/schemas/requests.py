@@ -362,7 +362,7 @@ class TaskDescription(RequestModel):
 
 
 class TaskPublication(RequestModel):
-    """Tasks of a worker. A description above 8 KiB loses its schemas."""
+    """Tasks of a worker. A description above 8 KiB loses its result's schema; if needed, also the rest."""
 
     starting: bool = Field(
         True,

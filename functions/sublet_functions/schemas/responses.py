@@ -1,5 +1,4 @@
-"""Models of response bodies, for the OpenAPI document. Frequently used handlers build plain dictionaries; a
-test compares them with the models."""
+"""Models of response bodies, for the OpenAPI document. Frequently used handlers build plain dictionaries."""
 
 from typing import Any, Literal
 
@@ -80,7 +79,7 @@ class Leased(ResponseModel):
 
 
 class LeasedBatch(ResponseModel):
-    """The answer to a claim: the claimed jobs with their leases."""
+    """The claimed jobs with their leases."""
 
     jobs: list[Leased]
 
@@ -225,7 +224,7 @@ class PoolList(ResponseModel):
 
 class TickResult(ResponseModel):
     """Totals of a tick's rounds: leases ended (`reaped`), due jobs queued (`promoted`), jobs pruned,
-    occurrences fired; workers invoked (`summoned`), and those not reached.
+    occurrences fired; workers invoked (`summoned`), or not (`unreached`).
     """
 
     reaped: int
@@ -319,7 +318,7 @@ class Stats(ResponseModel):
 
 
 class Health(ResponseModel):
-    """Health of the process: `ok`, or `ready` if Redis answers, too."""
+    """Health of the process: `ok` by `/healthz`; `ready` by `/readyz`, if Redis answers, too."""
 
     status: str
 
@@ -346,7 +345,7 @@ class Links(ResponseModel):
 
 
 class InvalidValue(ResponseModel):
-    """One invalid value of a request, with its location: one of `pointer`, `parameter` and `header`."""
+    """One invalid value of a request, with its place: `pointer`, `parameter` or `header`."""
 
     detail: str
     pointer: str | None = Field(

@@ -129,7 +129,7 @@ class KeptSteps(ResponseModel):
 
 
 class KeptCall(ResponseModel):
-    """The step of a called job."""
+    """The calling job's id, and its step."""
 
     id: str
     step: KeptStep
