@@ -42,7 +42,7 @@ class Role(StrEnum):
     READ = "read"
     """May read everything but the audit, leases' tokens, payloads, results, checkpoints and values of chunks."""
     PAYLOADS = "payloads"
-    """With `read`: may also read payloads, results, checkpoints and chunks' values, as do `submit` and `work`."""
+    """With `read`: may read payloads, results, checkpoints and chunks' values, as do `submit` and `work`."""
     METRICS = "metrics"
     """May read `/stats`, `/metrics` and `/queues`, but no jobs and groups."""
     ADMIN = "admin"
