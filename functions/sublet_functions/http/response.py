@@ -61,7 +61,7 @@ class Response:
                 await self.close()
                 if self.on_unsent:
                     await self.on_unsent()
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  see above
             log.warning(
                 "an undelivered response was not cleaned up: unexpected %s; leases in it end when they expire",
                 type(error).__name__,

@@ -53,7 +53,7 @@ class OrderedJob(BatchItem):
     """One job's outcome, and its revision before."""
 
     revision: int
-    state: State | Literal["erased", "unchanged", "cascaded"] | None = None  # type: ignore[assignment]
+    state: State | Literal["erased", "unchanged", "cascaded"] | None = None  # type: ignore[assignment]  # wider than in other batches
 
 
 class OrderResult(ResponseModel):
