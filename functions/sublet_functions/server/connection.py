@@ -184,7 +184,7 @@ class Connection(web.RequestHandler):
         """Whether a part of a request has arrived. If so, the connection can now only be closed."""
         try:
             return self._parser is not None and self._parser.feed_eof() is not None
-        except Exception as error:  # noqa: BLE001  see above
+        except Exception as error:  # noqa: BLE001  incomplete headers
             log.debug("incomplete headers: %s", type(error).__name__)
             return True
 
