@@ -16,8 +16,8 @@ from sublet.tasks.user_modules import import_by_name, is_module_name
 
 
 def load_app(target: str) -> App:
-    """Import and return the app MODULE:APP, or the only app of MODULE, with its `include`; the current folder
-    is searched first. Their output goes to stderr. Raises Invalid.
+    """Import and return the app MODULE:APP, or the only one of MODULE, with its `include`. The current folder
+    is searched, too; their output goes to stderr. Raises Invalid.
     """
     # A command's own output must be readable by machines
     with contextlib.redirect_stdout(sys.stderr):
@@ -25,7 +25,7 @@ def load_app(target: str) -> App:
 
 
 def load_apps(targets: Sequence[str]) -> dict[str, App]:
-    """Import the apps of one worker; return each by the first MODULE:APP given for it. Raises Invalid."""
+    """Import apps, as `load_app`; return each by the first of `targets` that names it. Raises Invalid."""
     apps: dict[str, App] = {}
     for target in targets:
         if (app := load_app(target)) not in apps.values():
@@ -57,7 +57,7 @@ def merged(apps: Mapping[str, App]) -> App:
 
 
 def check_same_namespace(apps: Mapping[str, App]) -> None:
-    """Raise Invalid unless these apps have the same namespace, server and partition count."""
+    """Raise Invalid unless the settings of all apps have the same Redis URL, namespace and partition count."""
     (place, app), *others = apps.items()
     for other_place, other in others:
         for field in ("redis_url", "namespace", "partitions"):
@@ -105,7 +105,9 @@ def _module_advice(name: str, attribute: str) -> str:
 
 
 def target_of(target: str) -> str:
-    """Return MODULE:APP for an imported MODULE or MODULE:APP: the source that its schedules are stored with."""
+    """Return MODULE:APP for an imported MODULE (with its first app) or MODULE:APP: the source of its
+    schedules.
+    """
     name, _, attribute = target.partition(":")
     if attribute:
         return target

@@ -40,8 +40,8 @@ class Why(StrEnum):
 
 
 class UnknownTask(JobsError):
-    """This worker lacks the task or its large payload, or cannot load it, or the task does not take the
-    arguments: the job is released.
+    """This worker does not have, or cannot import, the task; or has no backend for its large payload; or the
+    task does not take the arguments. The job is released.
     """
 
 
@@ -75,11 +75,11 @@ class Reports:
     waiting = False
     progressed_at = 0.0
     thread_of: asyncio.AbstractEventLoop | None = None
-    """Set for a task in a thread: the loop that makes its calls."""
+    """The event loop that calls the source for a task in a thread; else None."""
     following: Following | None = None
-    """The jobs that follow, of a task in a child process."""
+    """The jobs that follow, as a child process reported them."""
     storage: Storage | None = None
-    """For large results of other jobs; None without a backend."""
+    """For large results of other jobs; None without a backend, or for a child process."""
     emitter: Emitter | None = None
 
     def __init__(
@@ -99,8 +99,8 @@ class Reports:
         )
 
     async def ask(self, lease: Lease, what: str, argument: Any) -> Any:
-        """Call the source's method `what` until the server answers; return the answer. `emit` only adds to a
-        batch, which other calls send first. Raises Refused, Invalid, lasting Unavailable.
+        """Call the source's method `what` until the server answers; return the answer. `emit` adds a chunk to
+        a batch, which other calls send first; it returns None. Raises Refused, Invalid, lasting Unavailable.
         """
         if self._source is None:
             raise Invalid("this attempt keeps no steps")
@@ -166,9 +166,7 @@ class Attempt:
     cancels_ignored = 0
     running: "asyncio.Future[Completion] | None" = None
     sending: asyncio.Task[None] | None = None
-    """The asyncio task that sent, or sends, the latest notes: the outcome waits for it. None before the
-    first.
-    """
+    """The asyncio task of the latest notes: the outcome waits for it. None before the first."""
 
     def __init__(
         self,
@@ -230,8 +228,8 @@ class Attempt:
 
 
 def ending_of_stop(lease: Lease, why: Why | None, detail: str = "", again: bool = True) -> Ending:
-    """Return the outcome of a cancelled task. `why` is None if the task cancelled itself. `again`: whether a
-    failure may be tried again.
+    """Return the outcome of a cancelled task: a release at STOPPING, else a failure with the text `detail`.
+    `why` is None if the task cancelled itself: then `again` is whether it may be tried again.
     """
     if why is Why.TIMED_OUT:
         return Failure(lease, "timed_out", f"ran longer than {(lease.timeout_ms or 0) / 1000:g} s", detail)
@@ -255,7 +253,7 @@ def ending_of(lease: Lease, error: BaseException, rules: ErrorRules | None = Non
     again = _again(rules, type(error))
     try:
         return _ending_of(lease, error, again)
-    except BaseException as second:  # noqa: BLE001  # e.g. a Snooze with an invalid delay: it must not end the worker
+    except BaseException as second:  # noqa: BLE001  # e.g. a Snooze with an invalid delay
         return Failure(
             lease,
             type(error).__name__,
@@ -295,6 +293,6 @@ def _words(error: BaseException) -> tuple[str, str]:
 
 
 def put_back(notes: Sequence[tuple[Attempt, Note]]) -> None:
-    """Keep notes that could not be sent, unless there are newer ones."""
+    """Put each note back into its attempt, as `Attempt.put_back`."""
     for attempt, note in notes:
         attempt.put_back(note)

@@ -1,7 +1,6 @@
 """The program of a child process: it runs its parent's jobs one by one.
 
-It ends with its parent: a thread notices that a pipe closes, and on Linux the kernel kills the process, in
-case a task holds the interpreter lock.
+It ends with its parent: a thread notices that a pipe closes; on Linux the kernel kills it, too.
 """
 
 import contextlib
@@ -91,7 +90,7 @@ def _restore_signals() -> None:
     # multiprocessing's `terminate` relies on it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # Last, so that a signal since the fork takes effect, too.
+    # Last: a signal since the fork takes effect, too
     _unmask()
 
 
@@ -154,11 +153,11 @@ class JobRunner:
         self._memory: int | None = hello.get("memory")
         self._cpu: float | None = hello.get("cpu")
         self._large: dict[str, Any] | None = hello.get("large")
-        self._storages: dict[int, Storage | None] = {}  # by the app's identity
+        self._storages: dict[int, Storage | None] = {}  # by id(app)
         self._tasks: dict[int, Any] = {}
         self._context: Context | None = None
         self._lease: Lease | None = None
-        self._storage: Storage | None = None  # of the running task
+        self._storage: Storage | None = None
         self._pending: deque[bytes] = deque()
         self._spent = False
         self._writing = threading.Lock()
@@ -179,7 +178,6 @@ class JobRunner:
                 self._task(number)
             except UnknownTask as error:
                 print(f"sublet: {error}", file=sys.stderr)  # noqa: T201  # its jobs are released with the same message
-        # The garbage collector need not visit the imported modules again.
         gc.freeze()
         self._write(frames.frame(frames.UP, b""))
         while not self._spent and (bodies := _receive(self._source)):
@@ -198,7 +196,7 @@ class JobRunner:
         self._write(frames.frame(frames.BACK, given.to_bytes(4, "big")))
 
     def log_starved(self) -> None:
-        """Write to the running job's log that all slots, or child processes, wait for other jobs' results."""
+        """Warn in the running job's log that all slots, or all children, wait for other jobs."""
         context = self._context
         if context:
             context.log(f"warning {STARVED}")
@@ -237,7 +235,7 @@ class JobRunner:
         except MemoryError as error:
             self._spent = True
             return frames.ending_frame(self._out_of_memory(ending_of(lease, error, rules)), spent=True)
-        except BaseException as error:  # noqa: BLE001  # every exception, SystemExit included, is the job's outcome
+        except BaseException as error:  # noqa: BLE001  # SystemExit, too, is the job's outcome
             return frames.ending_frame(ending_of(lease, error, rules))
         finally:
             self._context = self._lease = None
@@ -295,7 +293,7 @@ class JobRunner:
         self._asked.pop(number).put(found)
 
     def _send_news(self, lease: Lease, news: News, body: bytes) -> None:
-        # A thread that has outlived its job reports nothing.
+        # Not from a thread that has outlived its job
         if lease is self._lease:
             self._write(frames.frame(news.value.encode(), body))
 
@@ -315,7 +313,7 @@ class JobRunner:
             for part in name.split("."):
                 found = getattr(found, part)
             found.app.load()
-        except BaseException as error:  # a module may raise anything, and may exit
+        except BaseException as error:
             words = " ".join(str(error).split())
             raise UnknownTask(
                 f"a child process cannot import {importing}: {type(error).__name__}: {words}"

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 BOOT = "import json, sys; sys.path[:0] = [sys.argv[4]]; from sublet.execution.child_main import main; sys.path[:] = json.loads(sys.argv[3]); main()"
-"""The Python code that a child runs. Its arguments: the parent's pid, the pipe that closes when the parent
-dies, the parent's `sys.path`, where to import this package, the pipe for stacks.
+"""The code of a child. Arguments: the parent's pid, the pipe that closes when it dies, its `sys.path`, where
+to import this package, the pipe for stacks.
 """
 HOME = str(PACKAGE.parent)
 GARBAGE = "the child process wrote an invalid frame to its pipe: does the task write to file descriptors that it did not open?"
@@ -59,16 +59,16 @@ class ChildRun(asyncio.Future[Completion]):
 
     @property
     def begun(self) -> bool:
-        """Whether the child has begun the task."""
+        """Whether this is its child's first job, the one that runs."""
         return self.child is not None and bool(self.child.jobs) and self.child.jobs[0] is self
 
     def log_starved(self) -> None:
-        """Write to the job's log that all slots, or child processes, wait for other jobs' results."""
+        """Warn in the job's log that all slots, or all children, wait for other jobs."""
         if self.child:
             self.child.log_starved()
 
     def end(self, msg: object = None) -> bool:
-        """Cancel the job without reading its stack."""
+        """Cancel the job; kill the child at once if its task has begun."""
         cancelled = super().cancel(msg)
         if cancelled and self.child:
             self.child.abandon(self)
@@ -151,12 +151,12 @@ class ChildProcess:
 
     def ask_stack(self, job: ChildRun) -> bool:
         """Make the child write the stack of a running job; kill the child 0.2 s later at most, unless the job
-        ends. Returns False if the job does not run.
+        ends. Returns False, without effect, if the job does not run, or a stack is awaited.
         """
         self._read()
         if not (self._open and self.jobs and self.jobs[0] is job) or self._asked or job.done():
             return False
-        self._read_stack()  # of an earlier job
+        self._read_stack()  # an earlier one
         self._asked, self._stack = job, b""
         self._stack_until = self._loop.time() + STACK_SECONDS
         self._stack_timer = self._loop.call_at(self._stack_until, self._take_stack, True)
@@ -195,7 +195,7 @@ class ChildProcess:
         self._requests.send(frames.frame(frames.ASK_BACK, b""))
 
     def log_starved(self) -> None:
-        """Write to the running job's log that all slots, or child processes, wait for other jobs' results."""
+        """Warn in the running job's log that all slots, or all children, wait for other jobs."""
         self._requests.send(frames.frame(frames.STARVED, b""))
 
     def _read(self) -> None:
@@ -253,7 +253,7 @@ class ChildProcess:
             self._invalid_frame()
             return
         job = self.jobs[0] if self.jobs else None
-        if job is None or job.attempt.lease.id != job_id:  # of a thread that has outlived its job
+        if job is None or job.attempt.lease.id != job_id:
             self._requests.send(frames.answer(number, what, LeaseLost("the attempt has ended")))
             return
         ask, lease = job.attempt.reports.ask, job.attempt.lease
@@ -284,7 +284,7 @@ class ChildProcess:
             self.retire()
         elif not self.jobs:
             self._pool.came_free(self)
-        # The next job was cancelled, and came back too late.
+        # cancelled, and not given back in time
         elif self.jobs[0].done():
             self.kill()
 
@@ -293,11 +293,11 @@ class ChildProcess:
         self.kill()
 
     def retire(self, seconds: float = LEAVE_SECONDS) -> None:
-        """Send the child no more jobs; kill it if it has not exited after `seconds`."""
+        """Take its jobs back; close its pipes, so that it exits; kill it after `seconds`."""
         self._leave(seconds, retired=True)
 
     def kill(self) -> None:
-        """Kill the child's process group; its running job fails, the others go back to the pool."""
+        """Kill the process group; the running job fails (unless cancelled), others go back to the pool."""
         if self._open:
             self._kill_group()
             self._leave(0.0)

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 SECONDS = 5.0
 """How many seconds a hook's call is awaited, and at the worker's end all calls."""
 TOGETHER = 8
-"""Most failures whose hooks run at once."""
+"""Most failures whose hooks run at once, and most threads of hooks."""
 WAITING = 1000
 """Most failures whose hooks wait or run; for more none is called."""
 
@@ -33,11 +33,11 @@ class FailureHooks:
 
     def settled(self, ending: Ending, answer: str) -> None:
         """Call the hooks for a failure (no cancellation), or a release or suspension that made the job dead;
-        not if `answer` is a refusal.
+        not if `answer` is LEASE_LOST or NOT_FOUND.
         """
         lease, state = ending.lease, answer.partition(" ")[0]
         if state in ("LEASE_LOST", "NOT_FOUND"):
-            return  # the lease was lost: the next worker reports it
+            return  # the next worker reports it
         if isinstance(ending, Failure) and ending.code != "cancelled":
             self._report(lease, State(state), ending.code, ending.message, ending.detail)
         elif isinstance(ending, Release) and state == State.DEAD:

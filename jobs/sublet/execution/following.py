@@ -17,7 +17,7 @@ CHUNK = 128 * 1024
 
 
 def completion_of(lease: Lease, arguments: Arguments, value: Any, most: float) -> Completion:
-    """Make the outcome of a returned value. Raises InvalidResult, e.g. above `most` bytes."""
+    """Make the outcome of a returned value, perhaps a `Then`. Raises InvalidResult, e.g. above `most` bytes."""
     if not isinstance(value, Then):
         return Completion(lease, arguments.dump_result(value, most))
     return Completion(
@@ -45,7 +45,7 @@ def _following(lease: Lease, task: str, value: Then[Any]) -> Following:
 
 
 def chunks(following: Following) -> Iterator[bytes]:
-    """Yield the jobs that follow in parts of limited size."""
+    """Yield the jobs that follow in parts, for `joined`; the last has the callback."""
     part: list[Submission] = []
     size = 0
     for job in following.jobs:
@@ -75,7 +75,7 @@ def _words(job: Submission) -> list[str]:
 
 
 def joined(before: Following | None, part: bytes) -> Following:
-    """Add a part's jobs to `before`. Raises ValueError."""
+    """Add a part's jobs to those of `before`, if it is of the same workflow; return all. Raises ValueError."""
     workflow, jobs, callback, on_failure = json.loads(part.decode("utf-8", "surrogateescape"))
     earlier = before.jobs if before is not None and before.workflow == workflow else ()
     own = [_job(words) for words in jobs]

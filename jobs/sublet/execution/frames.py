@@ -1,11 +1,10 @@
 """Frames between a worker and its child processes: four bytes of length, one byte of kind, the body.
 
 To a child: one HELLO (JSON, see `hello`); then, when it is idle, one JOB or several short ones. From a child:
-one UP; then for each job any number of reports (`NEWS`), and one of RESULT, FAILURE (JSON: code, message,
-detail, again), SPENT (a failure after which the child must be replaced), RELEASE (JSON: delay, reason, code)
-or SUSPENSION (JSON: kind, name, seconds). After ASK_BACK, the child drops the jobs that have not begun and
-sends their number in a BACK; after STARVED, it logs a warning. ASK (JSON: number, job id, what, argument) is
-a question of `FORMS`; an ANSWER with its number follows.
+one UP; then for each job any number of reports (`NEWS`), and one of RESULT, FAILURE, SPENT (a failure after
+which the child must be replaced), RELEASE or SUSPENSION (all but RESULT: the outcome's fields as JSON). After
+ASK_BACK, the child drops the jobs that have not begun and sends their number in a BACK; after STARVED, it
+logs a warning. ASK is a question of `FORMS`; an ANSWER with its number follows.
 """
 
 import json
@@ -35,14 +34,13 @@ BACK: Final = b"B"
 ASK_BACK: Final = b"?"
 STARVED: Final = b"!"
 ANSWER: Final = b"A"
-"""Answers an ASK. Like ASK_BACK and STARVED, it is sent on the pipe that closes at the parent's death."""
+"""Like ASK_BACK and STARVED, it is sent on the pipe that closes at the parent's death."""
 ENDS: Final = (RESULT, FAILURE, SPENT, RELEASE, SUSPENSION)
 NEWS: Final = {news.value.encode(): news for news in News}
 
 HEAD = struct.Struct(">Ic")
 _JOB = struct.Struct(">HIQqqqqHHHHHI")
-"""Head of a JOB: task number, attempt, fence, timeout and occurrence in ms (-1: none), tries at most and left,
-lengths of the fields before the payload."""
+"""Task number, attempt, fence, timeout and occurrence (ms; -1: none), most tries and tries left, lengths."""
 BODY_MAX = 1 << 20
 """Most bytes of a frame's body. A longer one was not written by Sublet."""
 CHUNK = 1 << 16
@@ -114,7 +112,7 @@ def size(lease: Lease) -> int:
 
 
 def lease(body: bytes, names: Sequence[str]) -> tuple[int, Lease]:
-    """Parse a JOB: its task's index, and its lease without the token, which children do not get."""
+    """Parse a JOB: its task's index, and its lease, with only the fence of the token."""
     number, attempt, fence, timeout, occurrence, tries, tries_left, *sizes = _JOB.unpack_from(body)
     at, parts = _JOB.size, []
     for size in sizes:
@@ -177,25 +175,25 @@ def ending_frame(ending: Ending, spent: bool = False) -> bytes:
 
 
 def ask(number: int, job_id: str, what: str, argument: Any) -> bytes:
-    """Build the frame of a child that asks its worker; `what`: one of `FORMS`."""
+    """Build an ASK, a child's question to its worker; `what`: one of `FORMS`."""
     return frame(ASK, json.dumps([number, job_id, what, FORMS[what].write(argument)]).encode())
 
 
 def asked(body: bytes) -> tuple[int, str, str, Any]:
-    """Parse an ASK: its number, the job's id, what, and the argument. Raises ValueError, KeyError."""
+    """Parse an ASK: its number, the job's id, what, and the argument. Raises e.g. ValueError, KeyError."""
     number, job_id, what, argument = json.loads(body)
     return number, job_id, what, FORMS[what].read(argument)
 
 
 def answer(number: int, what: str, found: Any) -> bytes:
-    """Build the ANSWER to an ASK. `found`: its answer, or an error."""
+    """Build the ANSWER to an ASK. `found`: its answer, or a JobsError."""
     if isinstance(found, JobsError):
         return frame(ANSWER, json.dumps([number, "", type(found).__name__, str(found)]).encode())
     return frame(ANSWER, json.dumps([number, what, FORMS[what].write_answer(found)]).encode())
 
 
 def answered(body: bytes) -> tuple[int, Any]:
-    """Parse an ANSWER: its number, and the answer or error."""
+    """Parse an ANSWER: its number, and the answer or JobsError."""
     number, what, *words = json.loads(body)
     if not what:
         kind = getattr(errors, words[0])

@@ -23,8 +23,8 @@ def read_payload(storage: Storage | None, lease: Lease) -> bytes:
 
 
 def described(storage: Storage | None, apps: Any) -> dict[str, Any] | None:
-    """Return as JSON values how a child process reaches large payloads: through its app's backend, or a
-    backend made from `address`. None without a backend.
+    """Return, for `storage_from` in a child process, the namespace, `above`, and the backend's address: None
+    if all apps have this backend. None without storage.
     """
     if storage is None:
         return None
@@ -34,8 +34,8 @@ def described(storage: Storage | None, apps: Any) -> dict[str, Any] | None:
 
 
 def storage_from(described: dict[str, Any] | None, app: Any) -> Storage | None:
-    """Make the storage in a child process from what `described` returned in its parent; None without a
-    backend.
+    """Make the storage in a child process from what `described` returned in its parent; without an address,
+    use the app's backend. None without a backend.
     """
     if described is None:
         return None

@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEMORY_MIN = 64 << 20
-"""The smallest allowed memory limit in bytes: a child without tasks needs about half of it."""
+"""The smallest allowed memory limit, in bytes."""
 CPU_MAX = 10**9
 AHEAD, AHEAD_SECONDS = 100, 0.02
-"""Most jobs that may wait for a free child, and most seconds of their work, by the recent duration of jobs.
+"""Most jobs to claim ahead of free children, and most seconds of work per child, by the recent duration of
+jobs.
 """
 BATCH, BATCH_SECONDS, BATCH_BYTES = 16, 0.004, 4096
-"""Limits of the jobs sent to a child at once: their number, seconds by the recent duration of jobs, and bytes."""
+"""Limits of several jobs sent to a child at once: number, seconds by the recent duration of jobs, and bytes.
+"""
 RECALL = 0.02
 """A child whose job takes longer than these seconds gives back the jobs behind it."""
 PATIENCE = 0.5
@@ -79,7 +81,7 @@ NO_LIMITS = Limits()
 
 class ProcessPool:
     """Up to `processes` child processes, started when needed, that run plain functions. `lend` allows more.
-    Raises Invalid.
+    Raises Invalid for a task that no child can import, or an invalid limit.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class ProcessPool:
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of the children."""
+        """The process ids of the children, also of ending ones."""
         return [child.pid for child in (*self._children, *self._leaving)]
 
     @property
@@ -133,7 +135,7 @@ class ProcessPool:
         return min(AHEAD, int(AHEAD_SECONDS * self._processes / self._pace))
 
     def lend(self, places: int) -> None:
-        """Allow `places` more children, because as many running tasks wait for other jobs."""
+        """Allow `places` children more than `processes`, because as many running tasks wait for other jobs."""
         self._lent = places
         for child in self._children:
             if len(child.jobs) > 1 and child.jobs[0].attempt.reports.waiting:
@@ -153,8 +155,7 @@ class ProcessPool:
         """Run an attempt's task in the next free child. Cancelling the returned future kills the child if the
         task has begun.
 
-        The future raises Crashed if the child dies or none can start; Ended if there is another outcome than
-        a result.
+        The future raises Crashed if the child dies or none can start; Ended (another outcome than a result).
         """
         running = ChildRun(attempt, self._numbers[attempt.lease.task], asyncio.get_running_loop())
         if self._idle and self._has_place:
@@ -262,7 +263,7 @@ class ProcessPool:
         while coming < min(len(self._waiting), os.cpu_count() or 1) and len(self._children) < self._most:
             try:
                 self._spawn()
-            except OSError as error:  # no more processes, memory or file descriptors
+            except OSError as error:  # e.g. no memory
                 self._start_failed(f"{type(error).__name__}: {error}")
                 break
             coming += 1
@@ -312,8 +313,8 @@ class ProcessPool:
         self._recruit()
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """Cancel all jobs, and end all children: idle ones may take `patience` seconds, at most 2, to exit;
-        the others are killed.
+        """Cancel all jobs, and wait until all children have ended: idle ones may take `patience` seconds, at
+        most 2; the others are killed.
         """
         self._closed = True
         for timer in (self._pause, self._minder, self._recaller, self._shedder):

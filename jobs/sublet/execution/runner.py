@@ -29,10 +29,9 @@ __all__ = ["NO_LIMITS", "Limits", "Runner"]
 
 
 class Runner:
-    """Runs a worker's tasks.
+    """Runs a worker's tasks, plain ones in up to `slots` threads and `processes` child processes.
 
-    Raises Invalid for a plain function that a child process cannot import, and for limits that cannot be
-    enforced.
+    Raises Invalid for a plain function that a child process cannot import, and for invalid limits.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Runner:
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of the children."""
+        """The process ids of the children, also of ending ones."""
         return self._children.pids
 
     @property
@@ -73,8 +72,8 @@ class Runner:
         return self._children.ahead
 
     def lend(self, slots: int, processes: int) -> None:
-        """Allow `slots` more threads and `processes` more children, because as many tasks wait for other
-        jobs.
+        """Allow `slots` threads and `processes` children above the limits, because as many tasks wait for
+        other jobs.
         """
         self._threads.lent = slots
         self._children.lend(processes)
@@ -90,8 +89,8 @@ class Runner:
     def start(self, attempt: Attempt) -> "asyncio.Future[Completion]":
         """Start an attempt's task. Cancelling the returned future ends the task, but not one in a thread.
 
-        The future raises the task's own exception, Crashed, Ended (another outcome than a result), or
-        UnknownTask, also if the task does not take the arguments.
+        The future raises Ended (another outcome than a result), Crashed, UnknownTask, or an async task's own
+        exception.
         """
         loop = asyncio.get_running_loop()
         task = self._tasks.get(attempt.lease.task)
@@ -117,8 +116,8 @@ class Runner:
         return loop.create_task(_perform_and_store(task, attempt, storage))
 
     async def aclose(self, patience: float = LEAVE_SECONDS) -> None:
-        """End the child processes within `patience` seconds, the free threads, and programs that tasks
-        started.
+        """End the child processes (idle ones have `patience` seconds, at most 2), the free threads, and
+        programs of tasks.
         """
         self._threads.close()
         await self._children.aclose(patience)
@@ -145,12 +144,12 @@ async def _perform(task: Task[..., Any], attempt: Attempt, storage: Storage | No
             return completion_of(
                 attempt.lease, task.arguments, await task.function(*first, **arguments), most
             )
-        # An invalid result is an error to the middleware, too.
+        # The middleware gets an invalid result as an error, too
         async with await entered_on_loop(task.app.hooks, context):
             return completion_of(
                 attempt.lease, task.arguments, await task.function(*first, **arguments), most
             )
-        # A middleware has swallowed the task's exception.
+        # A middleware swallowed the exception
         return Completion(attempt.lease, task.arguments.dump_result(None, most))
     except (SystemExit, KeyboardInterrupt) as error:  # asyncio would let these end the worker
         raise Ended(ending_of(attempt.lease, error, task.error_rules)) from None

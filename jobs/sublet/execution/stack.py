@@ -12,7 +12,7 @@ import traceback
 from sublet.source_tree import PACKAGE
 
 DETAIL_MAX = 4096
-"""How many characters of a traceback or stack are kept, from its end."""
+"""Most characters of a traceback or stack that are kept: of the task's frames, the last ones."""
 MESSAGE_MAX = 1024
 """Most characters of a message that are kept."""
 SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGUSR2)
@@ -27,8 +27,8 @@ def write_at_signal(pipe: int) -> None:
 
 
 def from_child(written: bytes) -> str:
-    """Format the stacks that a child process wrote: the task's thread first, without Sublet's frames; empty
-    without that thread.
+    """Format the stacks that a child process wrote: the task's thread first, without frames of this package;
+    empty without that thread.
     """
     task, others = "", []
     for block in written.decode("utf-8", "replace").split("\n\n"):
@@ -50,7 +50,7 @@ def from_child(written: bytes) -> str:
 
 
 def of_thread(ident: int) -> str:
-    """Return the stack of a thread of this process, without Sublet's frames; empty if it has ended."""
+    """Return the stack of a thread of this process, after this package's last frame; empty if it has ended."""
     frame = sys._current_frames().get(ident)
     found = traceback.extract_stack(frame) if frame else []
     last = max((i for i, one in enumerate(found) if one.filename.startswith(_OWN)), default=-1)
@@ -63,7 +63,7 @@ def _headed(task: str, others: str = "") -> str:
 
 
 def of_error(error: BaseException) -> str:
-    """Return the traceback of an exception, from the first frame of the task's code on."""
+    """Return the traceback of an exception, from the first frame outside this package on."""
     whole = traceback.TracebackException.from_exception(error, compact=True)
     whole.stack = _task_part(whole.stack)
     text = "".join(part if len(part) <= MESSAGE_MAX else f"{cut(part)}\n" for part in whole.format())

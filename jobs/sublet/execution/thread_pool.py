@@ -65,8 +65,8 @@ class ThreadPool:
         return call
 
     def grow(self) -> None:
-        """Start a thread if a job waits for one, and fewer than `most` + `lent` run, without stuck ones (at
-        most `most`).
+        """Start a thread if there are more jobs than threads, and fewer threads than `most` + `lent` + stuck
+        ones (at most `most`).
         """
         if self._wanted > self._alive and self._alive < self.most + self.lent + min(self.stuck, self.most):
             self._alive += 1
@@ -74,7 +74,7 @@ class ThreadPool:
 
     def _serve(self) -> None:
         while call := self._queue.get():
-            # Set before the check; `cancel` checks after it has acted: so one of the two sees the other.
+            # Set before the check: `cancel` checks after it has acted
             call.thread, call.begun = threading.get_ident(), True
             result: Completion | Ended = Ended(ending_of_stop(call.attempt.lease, None))
             if not call.cancelled():

@@ -9,8 +9,6 @@ from sublet.workflows.upstream import UpstreamPage
 
 
 class _Form(NamedTuple):
-    """How the argument and the answer of a question are written and read."""
-
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
     write_answer: Callable[[Any], Any]

@@ -94,14 +94,18 @@ class Emitter:
         del self._unsent[: len(batch)]
 
     async def flush(self) -> None:
-        """Send all chunks now, again until the server answers; another error leaves some, and is not raised."""
+        """Send all chunks now, again until the server answers. After another error some are left; `add`
+        raises it.
+        """
         while self._unsent and not self._error:
             self._start()
             if self._sending:
                 await asyncio.wait([self._sending])
 
     async def finish(self) -> None:
-        """Send what is left, before the attempt's outcome. Raises the error of this, or an earlier, send."""
+        """Send what is left, before the attempt's outcome; try once. Raises the error of this, or an earlier,
+        send.
+        """
         self._is_over = True
         self._stop_timer()
         if self._sending:

@@ -1,7 +1,7 @@
 """Keep the steps of a running attempt: later attempts find a kept result by its name.
 
-Plans yield a question to the worker's source of jobs, or a call to make; `LoopSteps` follows them in async
-tasks, `PlainSteps` in plain ones.
+Plans yield questions to the source of jobs, and calls to make; `LoopSteps` follows them in async tasks,
+`PlainSteps` in plain ones.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class _Plans:
         try:
             found = yield from self._read()
             kept = found.get(name)
-            if kept is None or kept.kind == "signal":  # whoever may send signals does no step
+            if kept is None or kept.kind == "signal":  # a signal is no step
                 result = yield partial(function, *args, **kwargs)
                 kept = yield from self._keep(name, _dump(name, function, result))
             return _load(name, function, kept)
@@ -148,7 +148,7 @@ class LoopSteps:
     async def step(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Return the kept result of a step; without one, call the function and keep its result."""
+        """Return the kept result of a step; without one, first call the function and keep its result (JSON)."""
         return await self._follow(self._plans.step(name, function, args, kwargs))
 
     async def sleep(self, name: str, seconds: float) -> None:
@@ -156,7 +156,7 @@ class LoopSteps:
         await self._follow(self._plans.sleep(name, seconds))
 
     async def wait_for(self, name: str, seconds: float | None) -> Any:
-        """Return the value of a signal; raise Suspended until it arrives, TimeoutError after the limit."""
+        """Return the value of a signal; raise Suspended until it arrives, TimeoutError after `seconds`."""
         return await self._follow(self._plans.wait_for(name, seconds))
 
     async def call(self, name: str, job: Submission) -> Any:
@@ -205,7 +205,7 @@ class PlainSteps:
     def step(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Return the kept result of a step; without one, call the function and keep its result."""
+        """Return the kept result of a step; without one, first call the function and keep its result (JSON)."""
         return self._follow(self._plans.step(name, function, args, kwargs))
 
     def sleep(self, name: str, seconds: float) -> None:
@@ -213,7 +213,7 @@ class PlainSteps:
         self._follow(self._plans.sleep(name, seconds))
 
     def wait_for(self, name: str, seconds: float | None) -> Any:
-        """Return the value of a signal; raise Suspended until it arrives, TimeoutError after the limit."""
+        """Return the value of a signal; raise Suspended until it arrives, TimeoutError after `seconds`."""
         return self._follow(self._plans.wait_for(name, seconds))
 
     def call(self, name: str, job: Submission) -> Any:
@@ -256,7 +256,7 @@ async def answer(
 
 @lru_cache(256)
 def _codec(function: Callable[..., Any]) -> JsonCodec:
-    # `asyncio.to_thread` and a lambda have no annotation: their results are JSON as json.loads returns it
+    # `asyncio.to_thread` and a lambda have no annotation: their results are any JSON
     plain = function.func if isinstance(function, partial) else function
     try:
         return JsonCodec(get_type_hints(plain, include_extras=True).get("return", Any), "a step's result")

@@ -13,7 +13,7 @@ from sublet.workflows.upstream import UpstreamPage
 
 
 class LoopUpstream:
-    """The upstream jobs' outcomes, for an async task."""
+    """The upstream jobs' outcomes, for an async task: `async for`, or `await` for a list."""
 
     def __init__(self, read: Callable[[int], Awaitable[UpstreamPage]], storage: Storage | None) -> None:
         self._read, self._storage = read, storage
@@ -42,7 +42,7 @@ class LoopUpstream:
 
 
 class PlainUpstream:
-    """The upstream jobs' outcomes, for a plain function."""
+    """The upstream jobs' outcomes, for a plain function: `for`."""
 
     def __init__(self, read: Callable[[int], UpstreamPage], storage: Storage | None) -> None:
         self._read, self._storage = read, storage
