@@ -264,7 +264,6 @@ class Claims:
         return Claimed(leases, next_in, come)
 
     def _is_ready(self, request: ClaimRequest) -> bool:
-        # Queues found while it claimed
         return request.selection is not None and self._ready.any(request.selection)
 
     async def _claim_ready(
@@ -351,7 +350,7 @@ class Claims:
         return task
 
     def hurry(self) -> None:
-        """Make the claims that wait now return without jobs. Set `hurried` first."""
+        """End the waits of claims now; they return without jobs. Set `hurried` first."""
         if self._wakeups:
             self._wakeups.hurry()
 

@@ -36,7 +36,7 @@ Cursor = tuple[EntryId | None, ...]
 """A position in the stream: per partition the last entry read, or None for the beginning."""
 
 LATEST_MS = 253_402_300_799_999
-"""The last ms of the year 9999. The moment of a later entry, which another program wrote, is set to it."""
+"""The last ms of the year 9999. The moment of a later entry is set to it."""
 NOTHING: EntryId = (0, 0)
 
 _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
@@ -154,7 +154,6 @@ class EventStream:
 
     def _done(self, asked: tuple[Cursor, int, int], reading: "asyncio.Future[EventPage]") -> None:
         del self._reads[asked]
-        # mark the error as retrieved
         if reading.cancelled() or reading.exception():
             return
         page, (after, count, _) = reading.result(), asked
@@ -191,9 +190,9 @@ class EventStream:
     async def wait(
         self, version: int, seconds: float, spacing: float = SPACING, *, failing: bool | None = None
     ) -> bool:
-        """Wait up to `seconds` for events newer than `version`, that of the last page. True: read again, or the
-        stream is closed; else False. `spacing`: one blocking read in so many seconds suffices. `failing`: wait
-        only while `is_failing` has this value.
+        """Wait up to `seconds` for events newer than `version`, that of the last page. True: read again, or
+        the stream is closed. `spacing`: one blocking read in so many seconds suffices. `failing`: return True
+        when `is_failing` is not this.
         """
         if self.version != version or self.closed:
             return True
@@ -236,7 +235,7 @@ class EventStream:
                         for key, reply in zip(streams, newest, strict=True)
                     }
                 )
-                if not failures:  # else it is told at once that reads succeed again
+                if not failures:  # else report success at once
                     failed = not await self._block(line, streams)
             failures = failures + 1 if failed else 0
             (self._failing.add if failures > 1 else self._failing.discard)(streams[0])
@@ -295,12 +294,14 @@ def _finish(waiting: "Iterable[asyncio.Future[None]]") -> None:
 
 
 def cursor_text(cursor: Iterable[EntryId | None]) -> str:
-    """Return the text of a cursor."""
+    """Return the text of a cursor, as `EventStream.cursor` parses it."""
     return ",".join("0" if entry is None else f"{entry[0]}-{entry[1]}" for entry in cursor)
 
 
 def entries_following(base: str, after: EntryId, count: int) -> Call[list[Entry] | None]:
-    """Make the call that reads up to `count` entries after `after`; its reply is None if `after` was deleted."""
+    """Make the call that reads up to `count` entries after `after`; its reply is None if `after` does not
+    exist.
+    """
 
     def read(reply: Sequence[Any]) -> list[Entry] | None:
         entries = [(_entry_id(entry[0]), pairs(entry[1])) for entry in reply or ()]

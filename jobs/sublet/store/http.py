@@ -93,7 +93,7 @@ class HttpSource:
         strict: bool = False,
         life: str = "",
     ) -> model.Claimed:
-        """Lease up to `n` jobs, at most 100, as `JobSource.claim`."""
+        """Lease up to `n` jobs, at most 100; wait up to `wait` seconds for the first, as `JobSource.claim`."""
         request = {"worker": worker, "queues": list(queues), "n": min(n, verbs.CLAIM_MAX), "lease": lease}
         if strict:
             request["strict"] = True
@@ -143,7 +143,9 @@ class HttpSource:
         return await _side_by_side(beats, send)
 
     async def settle(self, endings: Sequence[model.Ending]) -> list[str]:
-        """Report outcomes, as `JobSource.settle`. An invalid result makes the job dead."""
+        """Report outcomes; return per attempt the job's new state or a code, as `JobSource.settle`. An
+        invalid result makes the job dead.
+        """
 
         async def send(some: Sequence[model.Ending]) -> list[str]:
             return await _side_by_side(some, self._settle)
@@ -169,11 +171,11 @@ class HttpSource:
             return [await fail_instead(ending, error, self._settle)]
 
     async def note(self, notes: Sequence[model.Note]) -> list[str]:
-        """Store checkpoints, logs and costs; log a refused checkpoint."""
+        """Store checkpoints, logs and costs; return per lease `noted` or a code; log a refused checkpoint."""
         return await _side_by_side(notes, self._note)
 
     async def step(self, lease: model.Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-        """Keep steps; return those kept before, as `JobSource.step`."""
+        """Keep steps; return those kept before; if `steps` is empty, all kept ones."""
         path = f"/jobs/{lease.id}/step"
         return await self._ask("POST", path, http_codec.kept_steps, http_codec.steps(lease, steps))
 
@@ -183,12 +185,12 @@ class HttpSource:
         await self._ask("POST", f"/jobs/{lease.id}/emit", lambda answer: None, body)
 
     async def call(self, lease: model.Lease, called: CalledJob) -> Kept:
-        """Call a job, as `JobSource.call`."""
+        """Store a job for a step, once; return the step, as `JobSource.call`."""
         body = http_codec.called_job(lease, called)
         return await self._ask("POST", f"/jobs/{lease.id}/call", http_codec.kept_call, body)
 
     async def upstream(self, lease: model.Lease, start: int) -> UpstreamPage:
-        """Return outcomes of upstream jobs, as `JobSource.upstream`."""
+        """Return outcomes of upstream jobs, from index `start` on."""
         body = {"token": lease.token, "start": start}
         return await self._ask("POST", f"/jobs/{lease.id}/upstream", http_codec.upstream, body)
 
@@ -213,7 +215,7 @@ class HttpSource:
         )
 
     async def publish(self, tasks: Sequence[model.Description], starting: bool) -> None:
-        """Write a worker's tasks to the catalogue; unless `starting`, renew them."""
+        """Write or renew a worker's tasks in the catalogue; replace recent different ones only if `starting`."""
         for batch in verbs.batches(tasks, lambda task: len(task.text), verbs.PUBLISH_MAX):
             body = {"starting": starting, "tasks": [http_codec.task(each) for each in batch]}
             await self._ask("PUT", "/tasks", lambda answer: None, body)
@@ -227,8 +229,8 @@ class HttpSource:
         )
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of this token's gone workers (name → life); return how many. Delete their
-        registrations.
+        """End the leases of this token's gone workers (name → life), and delete their registrations; return
+        how many leases.
         """
         ended = 0
         for name, life in gone.items():
@@ -237,17 +239,17 @@ class HttpSource:
         return ended
 
     async def retire(self, card: model.Card) -> bool:
-        """Return whether an idle worker may leave its pool, as `JobSource.retire`."""
+        """Return whether an idle worker may leave its pool; if so, it must not claim again."""
         path, body = f"/workers/{http_codec.part(card.worker)}/retire", {"life": card.life, "pool": card.pool}
         return await self._ask("POST", path, lambda answer: bool(answer.json()["leave"]), body)
 
     async def leave(self, card: model.Card) -> None:
-        """Delete a worker's registration, as `JobSource.leave`."""
+        """Delete a worker's registration, unless its life is another."""
         path = f"/workers/{http_codec.part(card.worker)}?life={http_codec.part(card.life)}"
         await self._ask("DELETE", path, lambda answer: None)
 
     async def watch(self, job_id: str, wait: float) -> model.Standing:
-        """Wait up to `wait` seconds for a job's end; return its standing, as `JobSource.watch`."""
+        """Wait up to `wait` seconds for a job's end; then return its standing. State None: no such job."""
         path, until = f"/jobs/{http_codec.part(job_id)}", time.monotonic() + wait
         while True:
             piece = min(max(until - time.monotonic(), 0.0), WAIT_MAX)

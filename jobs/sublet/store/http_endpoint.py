@@ -85,11 +85,11 @@ class Endpoint:
             return Unconfirmed(detail)
         if kind:
             return Unavailable(f"the API at {self.url} cannot serve now: {detail}")
-        # a proxy answers 503 in its own words while the API is away
+        # A 5xx may be a proxy's, while the API is away
         return self.foreign(f"{status}, {content}", lasting=status < 500)
 
     def item(self, kind: str, detail: str) -> JobsError:
-        """Return the error for one refused item of a batch; `kind` is the problem's type."""
+        """Return the error for one refused item of a batch: by `kind`, the problem's type; else Invalid."""
         return REFUSALS.get(_code(kind), Invalid)(detail)
 
     def _denied(self, status: int, detail: str) -> Denied:

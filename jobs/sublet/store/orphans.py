@@ -23,7 +23,7 @@ SWEEP_SECONDS = 60.0
 
 
 def unowned(operations: "Operations", names: Mapping[str, Sequence[str]]) -> Plan[list[str]]:
-    """Of objects (job id → names), return the names without a job; of a missing partition, none."""
+    """Of objects (job id → names), return the names whose job does not exist; of a missing partition, none."""
     by_base: dict[str, list[str]] = {}
     for job_id in names:
         by_base.setdefault(operations.base_of_job(job_id), []).append(job_id)
@@ -37,8 +37,8 @@ def unowned(operations: "Operations", names: Mapping[str, Sequence[str]]) -> Pla
 
 
 def sweep_once(store: "SyncStore") -> int:
-    """Of up to 1,000 objects, delete those older than an hour without a job. Return how many; errors are
-    logged.
+    """Of up to 1,000 objects, delete those older than an hour without a job. Return how many; 0 after an
+    error, which is logged.
     """
     storage = store.settings.storage
     if storage is None:
@@ -53,7 +53,7 @@ def sweep_once(store: "SyncStore") -> int:
 
 
 async def sweep(store: "Store", storage: Storage) -> int:
-    """Delete objects without a job, as `sweep_once`."""
+    """Delete objects without a job; return how many, as `sweep_once`."""
     try:
         names = await asyncio.to_thread(storage.old_names)
         gone = await store.follow_existing(unowned(store.operations, names))

@@ -46,7 +46,7 @@ class OutageLog:
             self._unlogged += 1
 
     def hindered(self, what: str, error: Exception) -> None:
-        """Log an error other than an outage, at most once a minute. `what` completes the log line "cannot …"."""
+        """Log an error other than an outage, at most once a minute. `what` completes "cannot …"."""
         now = time.monotonic()
         if self._hindered_at is None or now - self._hindered_at >= AGAIN:
             self._hindered_at = now

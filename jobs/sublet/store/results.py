@@ -56,7 +56,7 @@ class ResultWatcher:
         self._hurried = False
 
     async def watch(self, base: str, job_id: str, wait: float) -> Standing:
-        """Wait up to `wait` seconds for a job's end; then return its standing. `base`: of its partition."""
+        """Wait up to `wait` seconds for a job's end; then return its standing. State None: no such job."""
         until = time.monotonic() + wait
         await self._listen_to(base)
         with self._expecting(base, job_id) as watch:  # before the read: the job may end right after it
@@ -74,7 +74,9 @@ class ResultWatcher:
                     return watch.found
 
     async def watch_many(self, jobs: Mapping[str, str], wait: float) -> AsyncIterator[dict[str, Standing]]:
-        """Wait up to `wait` seconds for jobs (id → base); yield batches (id → standing) of those that have ended."""
+        """Wait up to `wait` seconds for jobs (id → base); yield batches (id → standing) of those ended or
+        non-existent.
+        """
         until, woken, called = time.monotonic() + wait, asyncio.Event(), deque["_Watch"]()
         for base in dict.fromkeys(jobs.values()):
             await self._listen_to(base)
@@ -147,7 +149,7 @@ class ResultWatcher:
     async def _listen_to(self, base: str) -> None:
         if keys.ended(base) in self._channels and self._listening and not self._listening.done():
             return
-        # A task of its own: redis-py's wait_for may swallow a cancellation before Python 3.12.
+        # Its own task: before Python 3.12, redis-py may swallow a cancellation
         subscribing = asyncio.ensure_future(self._subscribe(base))
         self._under_way.add(subscribing)
         subscribing.add_done_callback(self._under_way.discard)
@@ -167,7 +169,7 @@ class ResultWatcher:
                         await self._subscribe_at(self._routes, base)
                     await self._pubsub.subscribe(channel)
                     if not self._channels:
-                        # After the confirmation no message is missed. `_listen` reads those of later channels.
+                        # After the confirmation no message is missed
                         await self._pubsub.get_message(timeout=REREAD)
                     self._channels.add(channel)
             if self._channels and (self._listening is None or self._listening.done()):
@@ -243,7 +245,7 @@ class _Watch:
     base: str
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     read_at: float = math.inf
-    """When the state was last read; infinite during the first read."""
+    """Infinite during the first read."""
     found: Standing | None = None
     id: str = ""
     called: "deque[_Watch] | None" = None
@@ -260,7 +262,7 @@ def _is_over(standing: Standing) -> bool:
 
 
 def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) -> Standing:
-    """Wait up to `wait` seconds for a job's end; then return its standing. `base`: of its partition."""
+    """Wait up to `wait` seconds for a job's end; then return its standing. State None: no such job."""
     until = time.monotonic() + wait
     with reader(transport, base) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
         with contextlib.suppress(RedisError, OSError):  # the call below raises the error
@@ -279,11 +281,13 @@ def watch_sync(transport: SyncTransport, base: str, job_id: str, wait: float) ->
 def watch_many_sync(
     transport: SyncTransport, jobs: Mapping[str, str], wait: float
 ) -> Iterator[dict[str, Standing]]:
-    """Wait up to `wait` seconds for jobs (id → base); yield batches (id → standing) of those that have ended."""
+    """Wait up to `wait` seconds for jobs (id → base); yield batches (id → standing) of those ended or
+    non-existent.
+    """
     until, left = time.monotonic() + wait, dict(jobs)
     bases = list(dict.fromkeys(jobs.values()))
     with reader(transport, bases[0]) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
-        with contextlib.suppress(RedisError, OSError):  # the calls below raise the error
+        with contextlib.suppress(RedisError, OSError):
             pubsub.subscribe(*map(keys.ended, bases))
             for _ in bases:
                 pubsub.get_message(timeout=REREAD)

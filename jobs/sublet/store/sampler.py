@@ -11,7 +11,7 @@ from sublet.operations.operations import Operations
 from sublet.protocol.plan import Plan
 
 PATIENCE = 1.0
-"""For how many seconds `aclose` waits for a sample that is being recorded."""
+"""Most seconds that `aclose` waits for a sample."""
 
 
 class Sampler:

@@ -99,7 +99,9 @@ class JobSource(Protocol):
         ...
 
     async def publish(self, tasks: Sequence[Description], starting: bool) -> None:
-        """Write a worker's tasks to the catalogue; unless `starting`, keep other descriptions, renew equal ones."""
+        """Write or renew a worker's tasks in the catalogue. Unless `starting`, another description renewed in
+        the last 3 hours stays.
+        """
         ...
 
     async def workers(self) -> list[WorkerInfo]:

@@ -217,10 +217,10 @@ class Store:
         claim_id: str | None = None,
         ahead: bool = False,
     ) -> Claimed:
-        """Lease up to `n` jobs, as `JobSource.claim`.
+        """Lease up to `n` jobs; wait up to `wait` seconds for the first, as `JobSource.claim`.
 
-        A second claim with the same `claim_id` within 10 s returns the first one's jobs that are still leased. A
-        cancelled call releases its jobs. `ahead`: the claim may be sent before there is a job.
+        A second claim with the same `claim_id` within 10 s returns the first one's jobs that are still
+        leased. A cancelled call releases its jobs. `ahead`: the claim may be sent before there is a job.
         """
         request = ClaimRequest(worker, queues, n, lease, claim_id, strict, life, ahead=ahead and not claim_id)
         return await self._claims.claim(request, wait)
@@ -230,12 +230,12 @@ class Store:
         await self._claims.give_back(leases, reason)
 
     async def heartbeat(self, beats: Sequence[Beat], *, lease: float) -> list[int | str]:
-        """Extend leases, as `JobSource.heartbeat`."""
+        """Extend leases; return per lease its new end (ms since 1970) or a code, as `JobSource.heartbeat`."""
         ids = [beat.lease.id for beat in beats]
         return await self._spread(beats, ids, lambda base, some: verbs.heartbeat(base, some, lease=lease))
 
     async def settle(self, endings: Sequence[Ending]) -> list[str]:
-        """Report outcomes, as `JobSource.settle`."""
+        """Report outcomes; return per attempt the job's new state or a code, as `JobSource.settle`."""
 
         def by(verb: Any, most: int) -> Callable[[Sequence[Ending]], Awaitable[list[str]]]:
             return lambda some: self._spread(some, [ending.lease.id for ending in some], verb, most)
@@ -254,7 +254,7 @@ class Store:
         return answer
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        """Store checkpoints, logs and costs, as `JobSource.note`."""
+        """Store checkpoints, logs and costs; return per lease `noted` or a code, as `JobSource.note`."""
         words = await self._spread(notes, [note.lease.id for note in notes], verbs.note, verbs.SETTLE_MAX)
         spent = [(note.lease, int(note.cost)) for note in notes if note.cost]
         if spent:
@@ -264,7 +264,7 @@ class Store:
         return words
 
     async def step(self, lease: Lease, steps: Mapping[str, bytes]) -> dict[str, Kept]:
-        """Keep steps; return those kept before, as `JobSource.step`."""
+        """Keep steps; return those kept before; if `steps` is empty, all kept ones."""
         return await self.run(step_calls.step(self.operations.base_of_job(lease.id), lease, steps))
 
     async def emit(self, lease: Lease, emission: Emission) -> None:
@@ -272,7 +272,7 @@ class Store:
         await self.run(chunks.emit(self.operations.base_of_job(lease.id), lease, emission))
 
     async def call(self, lease: Lease, called: CalledJob) -> Kept:
-        """Store a job for a step, as `JobSource.call`."""
+        """Store a job for a step, once; return the step, as `JobSource.call`."""
         from sublet.workflows.calling import call
 
         step = await self.follow_existing(call(self.operations, lease, called))
@@ -280,7 +280,7 @@ class Store:
         return step
 
     async def upstream(self, lease: Lease, start: int) -> UpstreamPage:
-        """Return outcomes of upstream jobs, as `JobSource.upstream`."""
+        """Return outcomes of upstream jobs, from index `start` on."""
         return await self.follow_existing(page(self.operations.base_of_job(lease.id), lease, start))
 
     async def enlist(self, card: Card) -> bool:
@@ -294,7 +294,7 @@ class Store:
         return answer == "drain"
 
     async def publish(self, tasks: Sequence[Description], starting: bool) -> None:
-        """Write a worker's tasks to the catalogue; unless `starting`, renew them."""
+        """Write or renew a worker's tasks in the catalogue; replace recent different ones only if `starting`."""
         await self.follow(catalogue.publish(self.operations.bases[0], tasks, starting=starting))
 
     async def workers(self) -> list[WorkerInfo]:
@@ -302,7 +302,7 @@ class Store:
         return await self.follow(roster.everyone(self.operations.bases))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of gone workers (name → life); return how many. Delete their registrations."""
+        """End gone workers' leases (name → life), and delete their registrations; return how many leases."""
         return await self.follow(roster.reconcile(self.operations.bases, gone))
 
     async def retire(self, card: Card) -> bool:
@@ -381,7 +381,7 @@ class Store:
         return self._event_stream
 
     def stream(self, job_id: str, *position: Any) -> AsyncGenerator[StreamPage, None]:
-        """Yield the pages of a job's stream; `position`: as of `Streams.follow`."""
+        """Yield the pages of a job's stream; `position`: `after`, `seconds` and `count` of `Streams.follow`."""
         return self.streams.follow(self.operations.base_of_job(job_id), job_id, *position)
 
     async def aclose(self) -> None:

@@ -118,7 +118,7 @@ class SyncStore:
 
     def order_page(self, order: str, wanted: "Selection", **how: Any) -> "OrderPage":
         """Carry out an order on a page of jobs, as `Operations.order_page`. `erase` also deletes large
-        payloads.
+        payloads and results.
         """
         page = self.follow_existing(self.operations.order_page(order, wanted, **how))
         if page.references:
@@ -147,7 +147,7 @@ class SyncStore:
             yield from watch_many_sync(self.transport, jobs, wait)
 
     def stream(self, job_id: str, after: int, seconds: float) -> Generator[StreamPage, None, None]:
-        """Yield the pages of a job's stream, as `Streams.follow`."""
+        """Yield the pages of a job's stream, also empty ones, as `Streams.follow`."""
         self.prepare()
         return follow_stream_sync(self.transport, self.operations.base_of_job(job_id), job_id, after, seconds)
 

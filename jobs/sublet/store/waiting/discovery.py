@@ -70,8 +70,8 @@ class Discovery:
                 del self._open[selection]
 
     async def refresh(self, selection: Selection, moment: float) -> None:
-        """Search these queues unless a search began since `moment` (`time.monotonic`). Wait for its end only if no
-        queue with jobs is known. Raises JobsError.
+        """Start a search of these queues unless one began since `moment` (`time.monotonic`). Wait for its end
+        only if no queue with jobs is known. Raises JobsError.
         """
         if selection.searched_at < moment:
             self._start()
@@ -79,7 +79,9 @@ class Discovery:
                 await self.since(selection, moment)
 
     async def since(self, selection: Selection, moment: float) -> None:
-        """Wait until a search that began at `moment` or later has ended. Raises JobsError."""
+        """Wait until a search that began at `moment` or later has ended; start it if needed. Raises
+        JobsError.
+        """
         while selection.searched_at < moment:
             await asyncio.shield(self._start())
 
@@ -97,7 +99,7 @@ class Discovery:
             if oldest in self._open:
                 try:
                     await self.since(oldest, max(0.0, due))
-                except JobsError:  # the open claims raise the same error
+                except JobsError:  # the claims raise it
                     await asyncio.sleep(REST)
 
     async def _search_all(self) -> None:

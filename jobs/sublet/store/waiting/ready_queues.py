@@ -59,7 +59,9 @@ class Selection:
             self._lists[key] = (base, queue)
 
     def turn(self, queue: str, strict: bool) -> tuple[int, float]:
-        """Return a sort key: the queue with the smallest is asked next."""
+        """Return a sort key: the queue with the smallest is asked next; if `strict`, the first in the claim's
+        order.
+        """
         return (self._rank(queue) if strict else 0), max(self._taken.get(queue, 0.0), self._level)
 
     def _rank(self, queue: str) -> int:
@@ -156,7 +158,7 @@ class ReadyQueues:
         if is_full and last in asked:
             empty = empty[: empty.index(last)]
             if last in known:
-                known[last] = known.pop(last)  # behind those that have as many jobs claimed
+                known[last] = known.pop(last)  # behind its equals
         for queue in empty:
             if known.get(queue) == asked[queue]:  # not named again meanwhile
                 del known[queue]

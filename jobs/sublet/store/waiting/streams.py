@@ -35,7 +35,6 @@ class Streams:
         self._pubsub: Any = None
         self._seen: Topology | None = None
         self._feeds: dict[str, _Feed] = {}
-        """The followed streams, by channel."""
         self._channels: set[str] = set()
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -47,8 +46,9 @@ class Streams:
     async def follow(
         self, base: str, job_id: str, after: int, seconds: float, count: int = PAGE
     ) -> AsyncGenerator[StreamPage, None]:
-        """Yield pages of the entries after number `after`, also empty ones, every 5 s or sooner, until the job has
-        ended or was deleted, or for `seconds`. Raises NotFound, Unavailable.
+        """Yield pages of up to `count` entries after number `after`, also empty ones, every 5 s or sooner,
+        until the job has ended or was deleted, or for `seconds`. Raises NotFound if there is no job at first,
+        Unavailable.
         """
         until, is_first, missed, asked = time.monotonic() + seconds, True, False, False
         feed = self._feeds.setdefault(keys.stream(base, job_id), _Feed(base, job_id))
@@ -85,7 +85,6 @@ class Streams:
                     self._start(self._subscribe())
 
     async def _read(self, feed: "_Feed", after: int, count: int) -> StreamPage:
-        # an older read may miss the newest chunks
         asked = after, count, feed.version
         reading = feed.reads.get(asked)
         if reading is None:
@@ -106,7 +105,7 @@ class Streams:
             raise unavailable(self._settings, error) from error
 
     def _start(self, work: Any) -> None:
-        # a task of its own: redis-py's wait_for may swallow a cancellation before Python 3.12
+        # its own task, as in `ResultWatcher`
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -187,8 +186,6 @@ class Streams:
 
 
 class _Feed:
-    """A followed stream, for all its readers."""
-
     def __init__(self, base: str, job_id: str) -> None:
         self.base, self.job_id, self.channel = base, job_id, keys.stream(base, job_id)
         self.readers = self.version = 0
@@ -196,7 +193,6 @@ class _Feed:
         self.reads: dict[tuple[int, int, int], asyncio.Future[StreamPage]] = {}
 
     def wake(self) -> None:
-        """Let all readers read again."""
         self.version += 1
         arrival, self.arrival = self.arrival, asyncio.Event()
         arrival.set()
@@ -205,7 +201,7 @@ class _Feed:
 def _forget(feed: _Feed, asked: tuple[int, int, int], reading: "asyncio.Future[StreamPage]") -> None:
     feed.reads.pop(asked, None)
     if not reading.cancelled():
-        reading.exception()  # mark it as retrieved
+        reading.exception()
 
 
 def follow_stream_sync(
@@ -215,7 +211,7 @@ def follow_stream_sync(
     until, is_first, missed = time.monotonic() + seconds, True, False
     channels = keys.stream(base, job_id), keys.ended(base)
     with reader(transport, base) as client, client.pubsub() as pubsub:
-        with contextlib.suppress(*AWAY):  # the calls below raise the error
+        with contextlib.suppress(*AWAY):
             pubsub.subscribe(*channels)
             for _ in channels:
                 pubsub.get_message(timeout=1.0)  # the confirmations

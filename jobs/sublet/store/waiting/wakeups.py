@@ -1,11 +1,11 @@
 """Wait for wake-ups of all queues that claims of this process wait for, over one blocked connection.
 
-One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it for further queues. A
-wake-up goes to the longest waiting claim; if that claim ends, to the next or back to Redis. A lost wake-up only
-delays a job. The claim of a single waiter is sent behind the BLPOP (`ClaimAhead`).
+One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it for further queues.
+A wake-up goes to the longest waiting claim; if that claim ends, to the next or back to Redis. The claim of a
+single waiter is sent behind the BLPOP (`ClaimAhead`).
 
-At least every 2 s one waiter per partition, and one per pattern, claims for all, and up to three reads per 500
-queues find jobs whose wake-up was lost.
+At least every 2 s one waiter per partition, and one per pattern, claims for all, and up to three reads per
+500 queues find jobs whose wake-up was lost.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from sublet.store.waiting.waiter import QueueWaiters, Waiter, WakeUp
 SOON = 0.1
 """Seconds until the connection is used again after an error, times the errors in a row; at most `REST`."""
 BLPOP_MAX = 1000
-"""Most queues in the blocking read: each costs the server about 1 µs per wake-up. The others are polled."""
+"""Most queues in the blocking read. The others are polled."""
 
 Run = Callable[[Call[Any]], Awaitable[Any]]
 
@@ -58,7 +58,6 @@ class WakeUps:
         self._withdraw = withdraw
         self._ahead: tuple[Waiter, ClaimAhead] | None = None
         self._breaks = 0
-        """How many reads in a row failed. After one, the next carries no claim."""
         self._own = keys.wake(base, "|" + secrets.token_urlsafe(16))
         self._waiters: dict[Waiter, None] = {}
         self._queues: dict[str, QueueWaiters] = {}
@@ -124,11 +123,11 @@ class WakeUps:
         if self._has_unnamed(waiter):
             self._interrupt()
         try:
-            # not wait_for: before Python 3.12 it may swallow a cancellation
+            # wait_for may swallow a cancellation before Python 3.12
             async with asyncio.timeout(seconds):
                 await waiter.called
         except TimeoutError:
-            pass  # it may have been called at the same moment
+            pass  # perhaps called at that moment
         finally:
             waiter.called = None
         return bool(waiter.wakeup or waiter.polls or waiter.answered)
@@ -175,13 +174,13 @@ class WakeUps:
         if now + POLL_SECONDS - REST < self._poll_at < sent.ends_at:
             # it is the poll; a server ends reads up to 0.1 s late
             sent.ends_at = self._poll_at
-            self._plan_poll(sent.ends_at + REST)  # in case that it gets no answer
+            self._plan_poll(sent.ends_at + REST)  # if it gets no answer
         self._ahead = waiter, sent
         return sent
 
     def _on_read(self, sent: ClaimAhead, found: Any) -> None:
         sent.read = found
-        asyncio.get_running_loop().call_soon(self._expect_answer, sent)  # as a rule it comes with the read's
+        asyncio.get_running_loop().call_soon(self._expect_answer, sent)  # as a rule it is here then
 
     def _expect_answer(self, sent: ClaimAhead) -> None:
         if not sent.is_over:
@@ -326,7 +325,7 @@ class WakeUps:
             waiter.call()
 
     async def _examine(self, queues: Sequence[QueueWaiters]) -> None:
-        with contextlib.suppress(JobsError):  # the claim of the poll raises the same error
+        with contextlib.suppress(JobsError):  # the poll's claim raises it
             for base in {queue.base for queue in queues}:
                 own = [queue for queue in queues if queue.base == base]
                 for i in range(0, len(own), POLLED):
@@ -368,7 +367,7 @@ class WakeUps:
 
 
 def _wakeup_in(found: Any) -> tuple[str, str]:
-    key, element = found if isinstance(found, (list, tuple)) else ("", "")  # redis-py makes a tuple
+    key, element = found if isinstance(found, (list, tuple)) else ("", "")
     return _text(key), _text(element)
 
 
