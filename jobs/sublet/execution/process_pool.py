@@ -155,7 +155,8 @@ class ProcessPool:
         """Run an attempt's task in the next free child. Cancelling the returned future kills the child if the
         task has begun.
 
-        The future raises Crashed if the child dies or none can start; Ended (another outcome than a result).
+        The future raises Crashed (the child died, or none can start) or Ended (another outcome than a
+        result).
         """
         running = ChildRun(attempt, self._numbers[attempt.lease.task], asyncio.get_running_loop())
         if self._idle and self._has_place:

@@ -80,7 +80,7 @@ class Runner:
 
     @staticmethod
     def log_starved(attempt: Attempt) -> None:
-        """Warn in an attempt's log that it, like all others of this worker, waits for other jobs' results."""
+        """Warn in an attempt's log that all slots, or children, of this worker wait for other jobs."""
         if isinstance(attempt.running, ChildRun):
             attempt.running.log_starved()
         else:

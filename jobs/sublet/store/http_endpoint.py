@@ -105,7 +105,9 @@ class Endpoint:
         return Denied(f"{what} refuses this token for this request{reason}: {needed}check {variable}")
 
     def foreign(self, what: str, lasting: bool = True) -> Unavailable:
-        """Return the error for an answer that did not come from the API; `what` describes the answer."""
+        """Return the error for an answer, `what`, that did not come from the API. `lasting`: waiting is
+        useless.
+        """
         return Unavailable(
             f"the server at {self.url} did not answer as the API of Sublet ({what}): is the API up, and is the address (--source, SUBLET_SOURCE) right?",
             lasting=lasting,

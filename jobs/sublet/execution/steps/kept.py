@@ -256,7 +256,7 @@ async def answer(
 
 @lru_cache(256)
 def _codec(function: Callable[..., Any]) -> JsonCodec:
-    # `asyncio.to_thread` and a lambda have no annotation: their results are any JSON
+    # `asyncio.to_thread` and a lambda have no annotation: any JSON
     plain = function.func if isinstance(function, partial) else function
     try:
         return JsonCodec(get_type_hints(plain, include_extras=True).get("return", Any), "a step's result")

@@ -201,7 +201,7 @@ class _Feed:
 def _forget(feed: _Feed, asked: tuple[int, int, int], reading: "asyncio.Future[StreamPage]") -> None:
     feed.reads.pop(asked, None)
     if not reading.cancelled():
-        reading.exception()
+        reading.exception()  # mark it as retrieved
 
 
 def follow_stream_sync(
