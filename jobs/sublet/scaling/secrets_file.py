@@ -38,7 +38,7 @@ class SecretsFile:
         return text
 
     def has_changed(self) -> bool:
-        """Whether the file has changed since the last check; False if that was less than a second ago."""
+        """Whether the file's time, size or inode has changed since the last check; False within 1 s of it."""
         now = time.monotonic()
         if now - self._checked_at < CHECK_EVERY:
             return False

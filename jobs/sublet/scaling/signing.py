@@ -42,10 +42,10 @@ class Unsigned(JobsError):
 
 
 class Secrets:
-    """Secrets that sign and verify requests: those in `words` (separated by blanks) and in `file`.
+    """Secrets that sign and verify requests, at most 8: those in `words` (separated by blanks) and in `file`.
 
-    Raises Invalid. A changed file is read again; while it is then missing or invalid, the previous secrets
-    stay valid.
+    Raises Invalid, also for a file without a secret. A changed file is read again; while it is then missing
+    or invalid, the previous secrets stay valid.
     """
 
     def __init__(self, words: str = "", file: str | Path | None = None) -> None:
@@ -56,7 +56,7 @@ class Secrets:
     @classmethod
     def read(cls, environment: Mapping[str, str] | None = None) -> Secrets:
         """Return the secrets in SUBLET_SIGNING_SECRETS and in the file that SUBLET_SIGNING_SECRETS_FILE
-        names. Both are optional. Raises Invalid; the message contains no secret.
+        names, or none. Raises Invalid; the message contains no secret.
         """
         found = held_secrets.environment() if environment is None else environment
         return cls(found.get("SUBLET_SIGNING_SECRETS", ""), found.get("SUBLET_SIGNING_SECRETS_FILE") or None)
@@ -82,7 +82,7 @@ class Secrets:
 
     def verify(self, headers: Mapping[str, str], body: bytes, *, at: float | None = None) -> str:
         """Check a request's signature and timestamp; return its `webhook-id`. `headers` must have lower-case
-        names. Raises Unsigned.
+        names. `at`: now, in seconds since 1970. Raises Unsigned.
         """
         self._reload()
         message_id, moment = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")

@@ -1,7 +1,6 @@
 """Summon and invoke the workers that pools are owed: after a submit, in a tick, and at a worker's end.
 
-The script `summon` decides in Redis, so two callers never get the same summons. After a failed invocation the summons expires,
-and the worker is owed again.
+The script `summon` decides in Redis, so two callers never get the same summons.
 """
 
 import asyncio
@@ -42,7 +41,7 @@ class Summoned:
     """How many workers were invoked (`summoned`), and how many could not be (`failed`)."""
 
     pools: int = 0
-    """How many pools were checked, without those of the invoker `none`; 0 after `Summoner.invoke`."""
+    """How many pools were checked: only those that the caller may invoke; 0 after `Summoner.invoke`."""
     summoned: int = 0
     failed: int = 0
 
@@ -88,8 +87,8 @@ class PoolErrors:
 
 
 def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
-    """Record a summons for each worker that a pool is owed, at most 100; return them in batches, which the
-    caller must invoke. Raises NotFound; Invalid if the stored pool is invalid.
+    """Record a summons for each worker that a pool is owed, at most 100; return them in batches, or [], which
+    the caller must invoke. Raises NotFound; Invalid if the stored pool is invalid.
     """
     summons = pools.new_summons()
     found = yield from pools.ask(bases, pool.name, pool.queues, summons=summons, n=SUMMONS_MAX)

@@ -47,8 +47,8 @@ class Uninvoked(NamedTuple):
 def uninvoked(
     settings: Settings, transport: SyncTransport, invokers: Invokers = invokers_of
 ) -> list[Uninvoked]:
-    """Return the pools with owed workers that this process cannot invoke, with the reasons. Changes nothing.
-    Raises Unavailable.
+    """Return the pools with owed workers whose invoker is not in `invokers()`, with the reasons. Changes
+    nothing. Raises Unavailable.
     """
     bases, here, found = Operations(settings).bases, invokers(), list[Uninvoked]()
     for pool in follow_sync(transport.run, pools.known(bases)):
@@ -71,7 +71,7 @@ def summon_once(
     ours: Callable[[Pool], bool] = lambda pool: True,
 ) -> Summoned:
     """Summon and invoke owed workers once, up to 100 per pool that `ours` accepts, with these invokers; return
-    the counts.
+    the counts. `transport` stays open (None: its own).
 
     After the invocations, raises the first error, such as Unavailable; failed invocations are only counted.
     """

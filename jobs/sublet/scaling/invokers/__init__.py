@@ -25,10 +25,10 @@ KINDS = ("http", "lambda", "process", "none")
 SECONDS = 5.0
 """Time limit of one `invoke` in seconds, for any number of workers."""
 AT_ONCE = 16
-"""Most calls of one invoker at once; further ones wait, within the limit of `invoke`."""
+"""Most calls of one invoker at once; further ones wait, within SECONDS."""
 PRIVATE = "SUBLET_INVOKE_PRIVATE"
-"""The environment variable that allows more targets: `1` in private networks and without TLS; `local` on this
-machine, too.
+"""The environment variable that allows the invoker `http` more than public addresses with TLS: with `1`
+`Reach.PRIVATE`, with `local` `Reach.LOCAL`.
 """
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
@@ -39,7 +39,7 @@ _FUNCTION = re.compile(
 
 class InvocationFailed(JobsError):
     """Workers could not be invoked: those with the ids `summons`, or all if that is empty.
-    `detail` is the reason for the log.
+    The message is stored with the pool; `detail` is for the log.
     """
 
     def __init__(self, words: str, summons: tuple[str, ...] = (), detail: str = "") -> None:
@@ -61,7 +61,7 @@ class Invocation:
     summons: tuple[str, ...]
 
     def body(self, summons: str) -> bytes:
-        """Return the options of the worker for the id `summons`, as JSON."""
+        """Return the settings for the worker `summons` as JSON: all but the target, with only its id."""
         options = {
             "pool": self.pool,
             "queues": self.queues,
@@ -102,7 +102,7 @@ class NoInvoker:
 
 
 def allowed_reach(environment: Mapping[str, str] | None = None) -> Reach:
-    """Return which addresses SUBLET_INVOKE_PRIVATE allows. Raises Invalid for an unknown value."""
+    """Return what SUBLET_INVOKE_PRIVATE allows (PUBLIC if unset). Raises Invalid for an unknown value."""
     raw = (os.environ if environment is None else environment).get(PRIVATE, "")
     value = raw.strip().lower()
     if value not in (*_YES, *_NO, "local"):
@@ -114,8 +114,8 @@ def allowed_reach(environment: Mapping[str, str] | None = None) -> Reach:
 
 
 def check_target(kind: str, target: str, *, reach: Reach | None = None) -> None:
-    """Raise Invalid unless the invoker `kind` exists and may call `target` ("" for `process` and `none`).
-    `reach`: the addresses that it may call; None: those that the environment allows.
+    """Raise Invalid unless `kind` is in KINDS, and `target` suits it: an allowed URL for `http`, a function's
+    name or ARN for `lambda`, else "". `reach`: which URLs are allowed; None: the environment decides.
     """
     if kind not in KINDS:
         raise Invalid(f"invoker {kind[:40]!r}: use one of {', '.join(KINDS)}")
@@ -146,9 +146,9 @@ def invokers_of(
     - `none`: always.
     - `http`: with a signing secret configured.
     - `lambda`: with boto3 installed and a region set.
-    - `process`: only if the caller names the workers' app (MODULE:APP): Redis names no code.
+    - `process`: only with the workers' app (`app_target`, MODULE:APP): Redis names no code.
 
-    Raises Invalid for invalid secrets or an invalid SUBLET_INVOKE_PRIVATE.
+    Raises Invalid for invalid secrets and, with a secret, an invalid SUBLET_INVOKE_PRIVATE.
     """
     found = held_secrets.environment() if environment is None else environment
     invokers: dict[str, Invoker] = {"none": NoInvoker()}
@@ -170,7 +170,7 @@ def invokers_of(
 
 
 def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
-    """Return why this process has no invoker of this kind, as text."""
+    """Return why this process lacks the invoker of this kind, as the caller has found."""
     found = held_secrets.environment() if environment is None else environment
     if kind == "http":
         return "SUBLET_SIGNING_SECRETS is not set"
@@ -188,7 +188,7 @@ async def call_each(
     request: Invocation, call: Callable[[str], Awaitable[None]], *turns: asyncio.Semaphore
 ) -> None:
     """Await `call` for each summons, concurrently, within 5 s. Each call first acquires the semaphores
-    `turns`, in order. Raises InvocationFailed with the summonses that failed.
+    `turns`, in order. Raises InvocationFailed with the summonses whose calls were late or raised it.
     """
     failed: dict[str, str] = {}
 

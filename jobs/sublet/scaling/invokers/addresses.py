@@ -28,7 +28,6 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _WITH_IPV4 = tuple(
     map(ipaddress.ip_network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
 )
-"""IPv6 networks whose addresses end with an IPv4 address."""
 _PRIVATE = tuple(
     map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
 )
@@ -100,7 +99,7 @@ _KIND = {
 
 
 def how_to_allow(reach: Reach) -> str:
-    """Return which setting allows this reach, for a message; not for PUBLIC."""
+    """Return `SUBLET_INVOKE_PRIVATE=1 allows it` for PRIVATE, `…=local …` for LOCAL; not for PUBLIC."""
     return f"SUBLET_INVOKE_PRIVATE={_SETTING[reach]} allows it"
 
 
@@ -128,7 +127,7 @@ def is_public(text: str) -> bool:
 
 def reach_of(text: str) -> Reach | None:
     """Return the least reach that allows an IP address. None: it is never allowed, as a cloud's
-    metadata service, or not in canonical form.
+    metadata service, or is no address in canonical form.
     """
     try:
         address = ipaddress.ip_address(text)
@@ -160,8 +159,8 @@ def _embedded(
 
 
 def check_url(text: str, *, reach: Reach) -> None:
-    """Raise Invalid unless this reach allows a target URL. Names are not resolved. HTTP without TLS needs
-    more than `Reach.PUBLIC`.
+    """Raise Invalid unless this reach allows a target URL (1,024 characters, no user, no fragment). Names are
+    not resolved. HTTP without TLS needs PRIVATE; `localhost` needs LOCAL.
     """
     if not 1 <= len(text) <= TARGET_MAX or not re.fullmatch(r"[!-\[\]-~]+", text):
         raise Invalid(
@@ -231,7 +230,7 @@ class AddressGuard:
         self._inside: set[str] = set()
 
     async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
-        """Return a name's addresses in aiohttp's form. Raises NotAllowed if one is beyond the reach; OSError."""
+        """Return a name's addresses in aiohttp's form. Raises OSError; NotAllowed if any is beyond reach."""
         found = await self._look_up(host, port, family)
         for _, _, _, _, address in found:
             self.check(address, host)
@@ -244,7 +243,7 @@ class AddressGuard:
         ]  # fmt: skip
 
     def is_inside(self, url: str) -> bool:
-        """Whether a URL's host is an address that is not public, or a name whose last lookup found one."""
+        """Whether a URL's host is a private or local address, or a name that last resolved to one."""
         host = urlsplit(url).hostname or ""
         return host in self._inside or reach_of(host) in (Reach.PRIVATE, Reach.LOCAL)
 
@@ -253,7 +252,7 @@ class AddressGuard:
         await self._lookups.close()
 
     def open(self, info: AddressInfo) -> socket.socket:
-        """Make the socket for this address, after a last check. Raises NotAllowed."""
+        """Return a new, unconnected socket for this address. Raises NotAllowed if it is beyond the reach."""
         family, kind, proto, _, address = info
         self.check(address)
         return socket.socket(family, kind, proto)
@@ -276,7 +275,7 @@ class Lookups:
         self._under_way: dict[tuple[str, int, int], asyncio.Task[list[AddressInfo]]] = {}
 
     async def __call__(self, host: str, port: int, family: int) -> list[AddressInfo]:
-        """Return the addresses of a name, as `getaddrinfo` does. Raises OSError."""
+        """Return a name's addresses, as `getaddrinfo` does. Raises OSError."""
         key = host, port, family
         task = self._under_way.get(key)
         if task is None:

@@ -25,8 +25,8 @@ class LambdaInvoker:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def invoke(self, request: Invocation) -> None:
-        """Invoke the function once per summons. Raises InvocationFailed for those refused or not
-        answered; the latter may have started workers.
+        """Invoke the function once per summons. Raises InvocationFailed with those refused or not answered
+        in time; the latter may have started workers.
         """
         await call_each(request, lambda summons: self._call(request, summons), self._turns)
 
@@ -62,7 +62,7 @@ class LambdaInvoker:
             raise InvocationFailed(_why(error)) from None
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close all connections; the workers continue."""
         if self._client is not None:
             client, self._client = self._client, None
             client.close()

@@ -14,8 +14,8 @@ class DetachedInvoker:
     """Starts workers as processes of this machine (`sublet work APP --drain --quiet …`), one for each
     summons.
 
-    A worker ends when it is idle and its pool can spare it, when the pool is gone, or after `seconds`. Its
-    errors go to this process's stderr. `variables` are added to its environment.
+    A worker ends when it is idle and its pool can spare it or is gone, or after `seconds`. Its errors go to
+    this process's stderr. `arguments` are added to its command, `variables` to its environment.
     """
 
     kind = "process"

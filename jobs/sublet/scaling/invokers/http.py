@@ -39,9 +39,7 @@ HINTS = {401: ": does it have the same SUBLET_SIGNING_SECRETS as this process?"}
 
 
 class HttpInvoker:
-    """Starts workers by signed POST requests to the URL of a function. It connects only to addresses that it
-    has checked.
-    """
+    """Starts workers by signed POST requests to the URL of a function, at addresses that it has checked."""
 
     kind = "http"
 
@@ -61,12 +59,12 @@ class HttpInvoker:
         self._held: set[asyncio.Task[None]] = set()
 
     async def invoke(self, request: Invocation) -> None:
-        """Post to the pool's URL once for each summons. Raises InvocationFailed for those without a status
-        2xx within 5 s.
+        """Post to the pool's URL once for each summons. Raises InvocationFailed with those without a status
+        2xx within 5 s; with all, if the URL is not allowed.
         """
         try:
             check_url(request.target, reach=self._reach)
-        except Invalid as error:  # it was written to Redis without the check
+        except Invalid as error:
             raise InvocationFailed(str(error), request.summons) from None
         session = self._open(request)
         # Weak: removed after the last call.

@@ -64,7 +64,7 @@ class _Worker:
 def worker_command(
     app: str, request: Invocation, summons: str, seconds: float, arguments: Sequence[str]
 ) -> list[str]:
-    """Return the command of the worker for one summons, with `--for` (`seconds`) and `arguments`."""
+    """Return the command of the worker for one summons. `seconds` is its `--for`; `arguments` come last."""
     words = [
         f"--pool={request.pool}",
         f"--summons={summons}",
@@ -77,20 +77,18 @@ def worker_command(
 
 
 def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return `environment` with what a worker needs: the path to import Sublet, and Redis instead of an API
-    as its source.
-    """
+    """Return `environment`, but with Sublet on PYTHONPATH, and Redis, not an API, as a worker's source."""
     path = os.pathsep.join(filter(None, [*import_folders(), environment.get("PYTHONPATH")]))
     return {**environment, "PYTHONPATH": path, "SUBLET_SOURCE": ""}
 
 
 class ProcessInvoker:
     """Starts workers as processes of this machine (`sublet work APP --drain …`), one for each summons; they
-    end with this process. If this process is killed, they have `grace` seconds. They inherit the file
-    descriptors `keep`.
+    end with this process. If this process is killed, they get SIGTERM, and SIGKILL `grace` seconds later (0:
+    only SIGKILL). They inherit the file descriptors `keep`.
 
-    At most `most` workers live at once, each for at most `seconds`. `arguments` are added to the command.
-    Their output goes to `output` (None: to this process's own), or each line to the function `hear`. `hear`
+    At most `most` workers live at once, each for `seconds`; after 5 more it is killed. `arguments` are added
+    to the command. Their output goes to `output` (None: this process's own), or each line to `hear`. `hear`
     and `ended` must not raise.
     """
 
