@@ -1,1 +1,1 @@
-"""The command line. Before `bootstrap.ensure` it imports only the standard library: help needs no packages."""
+"""The command line. Before `bootstrap.ensure` it imports only the standard library."""

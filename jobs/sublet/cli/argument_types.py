@@ -66,13 +66,13 @@ def lease(text: str) -> float:
 
 
 def optional_duration(text: str) -> float | None:
-    """Return the seconds of a duration above 0; None for `none`, no limit."""
+    """Return the seconds of a duration of 1 ms or more; None for `none`, no limit."""
     return None if text == "none" else positive_duration(text)
 
 
 def timestamp(text: str) -> datetime:
     """Parse an RFC 3339 time with a time zone."""
-    from sublet.schedules.durations import read_moment  # slow to load, for a few commands
+    from sublet.schedules.durations import read_moment  # slow to load
 
     try:
         return read_moment(text)
@@ -150,7 +150,7 @@ def integer_up_to(largest: int, reason: str) -> Callable[[str], int]:
 
 
 def optional_rate(text: str) -> tuple[int, float] | None:
-    """Parse 60/1m into tokens and seconds; None for `none`, no rate."""
+    """Parse 60/1m into (tokens, seconds), here (60, 60.0); None for `none`, no rate."""
     if text == "none":
         return None
     number, slash, span = text.partition("/")
@@ -161,7 +161,7 @@ def optional_rate(text: str) -> tuple[int, float] | None:
 
 
 def optional_count(text: str) -> int | None:
-    """Parse a whole number, not negative; None for `none`, no limit."""
+    """Parse a whole number from 0, of up to 14 digits; None for `none`, no limit."""
     if text == "none":
         return None
     if not re.fullmatch(r"\d{1,14}", text):
@@ -218,7 +218,7 @@ def moment_or_age(text: str) -> datetime | float:
 
 
 def weighted_names(text: str) -> dict[str, int]:
-    """Parse names, `images:3,mail`, into weights by name; 1 without a weight. The names are not checked."""
+    """Parse `images:3,mail` into weights by name; 1 without a weight. The names are not checked."""
     found: dict[str, int] = {}
     for part in names(text):
         name, colon, weight = part.rpartition(":")
@@ -235,7 +235,7 @@ def weighted_names(text: str) -> dict[str, int]:
 
 
 def log_level(text: str) -> str:
-    """Return the text if it is a log level, such as `debug`."""
+    """Return the text if it is a log level in any case, such as `debug`."""
     if text.upper() not in LOG_LEVELS:
         near = did_you_mean(text.lower(), [level.lower() for level in LOG_LEVELS])
         raise ArgumentTypeError(f"{text[:40]!r}: use {', '.join(LOG_LEVELS).lower()}{near}")

@@ -1,5 +1,5 @@
 """Arguments that several commands share. Each function adds some to a command's parser; `about` is their
-help text.
+help text, `example` a value in it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def apps(parser: CommandParser) -> None:
 
 
 def seconds(parser: CommandParser, example: str, about: str) -> None:
-    """Add the option --for, a duration above 0, as `seconds` (None if absent)."""
+    """Add the option --for, a duration of 1 ms or more, as `seconds` (None if absent)."""
     parser.option(
         "--for",
         metavar=example,

@@ -44,8 +44,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def report(error: BaseException, as_json: bool) -> int:
-    """Write an error and its notes to stderr, and return the exit code. Ignores a stderr that cannot be
-    written.
+    """Write an error and its notes to stderr on one line, as text or JSON; return the exit code. Ignores a
+    stderr that cannot be written.
     """
     code, message, exit_code = _describe(error)
     for note in getattr(error, "__notes__", ()):

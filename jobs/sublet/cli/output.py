@@ -1,4 +1,4 @@
-"""Terminal output: colours only on a terminal without NO_COLOR, columns, one JSON document with --json.
+"""Terminal output: colours, columns, JSON.
 
 All output passes `put`, which replaces control characters, and marks that reorder text, by spaces.
 """
@@ -43,12 +43,12 @@ class Cell(NamedTuple):
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Whether this stream may be coloured."""
+    """Whether a stream is a terminal, without NO_COLOR and TERM=dumb."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
-    """Return the text, marked for `put` with a colour if the stream (stdout by default) may be coloured."""
+    """Return the text, marked for `put` with a colour if the stream (stdout by default) `has_colours`."""
     if not text or colour not in _CODES or not has_colours(stream or sys.stdout):
         return text
     return f"{_MARK}{_CODES[colour]};{text}{_MARK}0;"
@@ -129,7 +129,7 @@ def is_narrow(columns: int) -> bool:
 
 
 def fit(text: str, used: int = 0) -> str:
-    """Return the text; on a terminal, cut to the columns that remain beside `used` ones."""
+    """Return the text; on a terminal, cut to the columns (20 or more) that remain beside `used` ones."""
     room = max(LEAST, _columns() - used)
     return text if len(text) <= room or not sys.stdout.isatty() else text[: room - 1] + "…"
 

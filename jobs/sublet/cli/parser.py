@@ -1,4 +1,4 @@
-"""Commands and their argparse parsers, with short help and one-line errors. Standard library only."""
+"""Commands and their argparse parsers. Standard library only."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ def with_help_hint(message: str, command: str = "") -> str:
 
 
 class _Once(argparse.Action):
-    """Store an option's value. A second one is an error."""
-
     def __call__(self, parser: Any, args: Any, value: Any, flag: str | None = None) -> None:
         given: set[str] = parser.given
         if flag in given:
@@ -105,7 +103,7 @@ class CommandParser(argparse.ArgumentParser):
                 yield word
 
     def error(self, message: str) -> NoReturn:
-        """Raise Invalid with argparse's message, shortened. Argparse calls this."""
+        """Raise Invalid with argparse's message, shortened, and a pointer to the help."""
         missing = re.fullmatch(
             r"the following arguments are required: (\S+?)(?:, .+)?|argument (\S+): expected .+", message
         )
@@ -157,8 +155,8 @@ class Command(NamedTuple):
         return self.parser().format_help()
 
     def resolve(self, words: Sequence[str]) -> tuple[Command, list[str]]:
-        """Return the verb among these words, else the first one, and the other words; this command without
-        verbs, or for --help. Raises Invalid for an unknown verb.
+        """Return the verb among these words, else the first verb, but this command itself if it has none, or
+        for --help without a verb; and the other words. Raises Invalid for an unknown verb.
         """
         known = {verb.verb: verb for verb in self.verbs}
         position = next((i for i, word in enumerate(words) if word in known), None)

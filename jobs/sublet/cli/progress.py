@@ -12,7 +12,7 @@ INTERVAL = 0.1
 
 
 class ProgressBar:
-    """Shows the progress of a long command. The line is cleared at the end of the `with` block."""
+    """Shows the progress of a long command, on one line; the end of the `with` block clears it."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

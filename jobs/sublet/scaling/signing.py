@@ -24,7 +24,7 @@ from sublet.scaling.secrets_file import SecretsFile
 log = logging.getLogger(__name__)
 
 TOLERANCE = 300
-"""Most seconds between a request's timestamp and the clock. A recorded request is refused after that."""
+"""Most seconds between a request's timestamp and the clock."""
 SECRETS_MAX = 8
 FILE_MAX = 64 * 1024
 HINT = 'echo "whsec_$(openssl rand -base64 32)"'

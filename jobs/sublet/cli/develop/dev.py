@@ -88,7 +88,7 @@ class EventPrinter:
         self._json, self._unread = as_json, False
 
     def __call__(self, entry: PlatformEvent) -> None:
-        """Print an event (HIDDEN ones only as JSON). If its reader has gone, send SIGTERM to this process."""
+        """Print an event (HIDDEN ones only as JSON)."""
         if self._unread or (entry.event in HIDDEN and not self._json):
             return
         try:

@@ -52,7 +52,7 @@ class File(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Files to write, paths of files that stay, and advice on missing lines or a missing app."""
+    """Files to write, paths of files that stay, and advice, as on missing lines or a missing app."""
 
     new: list[File]
     same: list[Path]

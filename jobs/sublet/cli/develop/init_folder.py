@@ -8,7 +8,7 @@ from pathlib import Path
 from sublet.errors import Invalid
 
 EXAMPLE = re.compile(r"(?:/srv|\$HOME|~)/sublet((?:/[\w.-]+)*)(?![\w-])")
-"""The folder of a project in a template, with the path of a file in it."""
+"""Matches the example folder in a template; group 1 is the path of a file in it."""
 UNQUOTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\"'`\\$%]|\s$")
 UNSEEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 
@@ -16,7 +16,7 @@ UNSEEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 def with_folder(text: str, folder: Path) -> str:
     """Return a template's text with the absolute path of `folder` in place of the example folder.
 
-    Raises Invalid if the text names the folder, and its path has a character of UNQUOTABLE.
+    Raises Invalid if the text names that, and the path has a character of UNQUOTABLE.
     """
     if not EXAMPLE.search(text):
         return text
@@ -35,7 +35,7 @@ def _replacement(line: str, path: str) -> Callable[[re.Match[str]], str]:
 
 
 def unseen(folder: Path, texts: Iterable[str]) -> list[str]:
-    """Return a warning if units of systemd among `texts` cannot see `folder`; else an empty list."""
+    """Return [a warning] if units of systemd among `texts` cannot see `folder`; else []."""
     paths = [Path(os.path.abspath(folder)), folder.resolve()]
     if not any("ProtectHome=yes" in text for text in texts):
         return []

@@ -1,4 +1,6 @@
-"""Commands that change jobs or queues. All but `configure` return 1 if one was refused."""
+"""Commands that change jobs or queues. All but `configure` return 1 if one was refused. `cancel`, `retry`,
+`promote` and `erase` take ids or a filter.
+"""
 
 from argparse import Namespace
 from typing import Any
@@ -17,7 +19,7 @@ from sublet.protocol import reads
 from sublet.steps.calls import value_of
 
 KEPT = ("completed", "dead", "cancelled", "queues")
-"""Names of limits of the namespace: how many finished jobs are kept, and how many queues there may be."""
+"""Names of limits of the namespace: how many finished jobs, and how many queues, are kept."""
 FLOW = ("concurrency", "rate", "burst", "group_concurrency", "group_rate", "group_burst")
 """Names of limits on starts and running jobs."""
 STATES = {
@@ -33,7 +35,7 @@ WORDS = {"requested": "requested: its worker ends it at the next heartbeat"}
 
 
 def cancel(args: Namespace) -> int:
-    """Cancel jobs, named by ids or a filter."""
+    """Cancel jobs, running ones at their worker's next heartbeat."""
     return _for_each("cancel", args)
 
 
@@ -157,7 +159,7 @@ def _cell(answer: dict[str, Any]) -> Cell:
 
 
 def configure(args: Namespace) -> int:
-    """Set limits or `on_dead` of a queue, or limits of the namespace (`*`); print all in force."""
+    """Set given limits and `on_dead` of a queue or the namespace (`*`); print all that it has then."""
     limits = {name: getattr(args, name) for name in ("jobs", "bytes", *FLOW, *KEPT) if hasattr(args, name)}
     everywhere = args.queue == "*"
     for name in limits:

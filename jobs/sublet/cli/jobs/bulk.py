@@ -1,4 +1,4 @@
-"""`retry`, `cancel`, `promote` and `erase` for all jobs of a filter, after confirmation."""
+"""`retry`, `cancel`, `promote` and `erase` for all jobs of a filter."""
 
 import sys
 from argparse import Namespace
@@ -20,7 +20,7 @@ SHOWN = 20
 
 
 def given(args: Namespace) -> bool:
-    """Whether a filter selects the jobs. Raises Invalid unless there is either a filter or ids."""
+    """Whether a filter selects the jobs; else ids do. Raises Invalid for both or neither."""
     filters = any(getattr(args, name) is not None for name in FILTERS)
     if filters == bool(args.ids):
         raise Invalid(f"give ids, or a filter ({', '.join(f'--{name}' for name in FILTERS)}): one of them")
@@ -30,8 +30,8 @@ def given(args: Namespace) -> bool:
 
 
 def order(verb: str, args: Namespace) -> int:
-    """Count the jobs that match the filter and, without --dry-run, ask for confirmation and change them by
-    pages. Return 1 if a job was refused.
+    """Count the jobs that match the filter and, without --dry-run, change them by pages, once confirmed or
+    with --yes. Return 1 if one was refused. Raises JobsError if unconfirmed.
     """
     with client_of(settings_of(args)) as client:
         replace_ages(args, client)

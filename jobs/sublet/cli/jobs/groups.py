@@ -14,7 +14,7 @@ OPTIONS = ("concurrency", "rate", "burst", "share")
 
 
 def list_groups(args: Namespace) -> int:
-    """Print the groups of a queue."""
+    """Print up to --limit groups of a queue."""
     with client_of(settings_of(args)) as client:
         found, now = (
             read(client, client.store.operations.groups(args.queue, args.limit), args),
@@ -58,7 +58,9 @@ def set_group(args: Namespace) -> int:
 
 
 def rates(given: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with each pair `rate` split into `rate` and `per`; `none` also removes the burst."""
+    """Return settings with each `rate` or `group_rate`, a pair or None, split into `rate` and `per`; None
+    also removes the burst.
+    """
     found = dict(given)
     for kind in ("", "group_"):
         if f"{kind}rate" in given:

@@ -1,4 +1,4 @@
-"""`purge`: cancel the queued jobs of a queue, with --scheduled the scheduled ones, too, after confirmation."""
+"""`purge`: cancel the waiting jobs of a queue."""
 
 import asyncio
 import sys
@@ -25,8 +25,9 @@ CANCELLED, TAKEN, REFUSED = "cancelled", "taken", "refused"
 
 
 def purge(args: Namespace) -> int:
-    """Cancel the queued jobs of a queue, with --scheduled the scheduled ones, too. Running jobs stay. Raises
-    NotFound for an unknown queue; JobsError if the user does not confirm; Invalid.
+    """Cancel the queued jobs of a queue, with --scheduled the scheduled ones, too, once confirmed or with
+    --yes. Running jobs stay, and those submitted later. Raises NotFound for an unknown queue; JobsError if
+    unconfirmed.
     """
     settings = settings_of(args)
     with client_of(settings) as client:
@@ -124,7 +125,7 @@ async def _purge(
 async def _cancel_queued(
     client: Client, queue: str, kind: str, most: int, counted_at: datetime
 ) -> AsyncIterator[list[str]]:
-    """Cancel up to `most` jobs submitted before the count, without (`queue`) or with a group (`grouped`)."""
+    """`kind`: jobs without (`queue`) or with a group (`grouped`)."""
     base, passed, more = client.store.operations.base_of_queue(queue), 0, True
     while most > 0 and more:
         ids = await client.store.run(reads.ids(base, f"{kind}:{queue}", passed, BATCH))
@@ -142,7 +143,9 @@ async def _cancel_all(client: Client, jobs: Sequence[JobSummary], state: State) 
 
 
 async def cancel_waiting(client: Client, job: JobSummary, state: State) -> str:
-    """Cancel a job if it is still in this state; return the outcome."""
+    """Cancel a job unless it has another state, or has changed since it was read; return CANCELLED, TAKEN or
+    REFUSED.
+    """
     if job.state is not state:
         return TAKEN
     try:

@@ -37,7 +37,7 @@ FILTERS = ("task", "tag", "group", "workflow", "code", "worker", "since", "until
 PAGES = 100
 """Pages read at most until one has a job."""
 UNREAD = {"payload"}
-"""Fields that lists do not print: they do not read large payloads."""
+"""Fields that `list --json` omits: lists do not read large payloads."""
 
 
 def get(args: Namespace) -> int:
@@ -60,7 +60,7 @@ def as_json(shown: JobSummary | WorkerInfo, without: Collection[str] = ()) -> di
 
 
 def find_job(client: SyncClient, job_id: str) -> Job:
-    """Read a job by its id or a unique end. Raises NotFound, Invalid."""
+    """Return a job by its id or a unique end. Raises NotFound; Invalid if several ids end so, or may."""
     try:
         return read(client, client.store.operations.get(job_id))
     except NotFound as error:
@@ -69,7 +69,7 @@ def find_job(client: SyncClient, job_id: str) -> Job:
 
 
 def list_jobs(args: Namespace) -> int:
-    """Print the next page that has a job, and the command for the one after it."""
+    """Print the next page, of at most 100, that has a job, and the command for the one after it."""
     with client_of(settings_of(args)) as client:
         replace_ages(args, client)
         page = read(client, _page(client, args), args)
@@ -116,7 +116,7 @@ def _page(client: SyncClient, args: Namespace) -> Plan[Page]:
 
 
 class QueuePattern(Container[str]):
-    """The queues that a pattern stands for."""
+    """The names of queues that a pattern matches."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -171,8 +171,8 @@ def _missing_queue(client: SyncClient, queue: str | None) -> str:
 
 
 def same_command(args: Namespace, command: Sequence[str], flags: Sequence[str]) -> str:
-    """Return a command line for the next page, with those of these flags that were given, without
-    password.
+    """Return `command` with those of `flags` that were given, --redis-url, --namespace and --limit, without
+    password; the caller adds --cursor.
     """
     words = [program(), *command]
     for flag in ("redis-url", "namespace", *flags):

@@ -49,7 +49,7 @@ PATIENCE = 2.0
 
 
 class Unfinished(TimeoutError):
-    """The job did not end within --wait; it continues."""
+    """The job did not end within --wait."""
 
     def __init__(self, job_id: str, words: str) -> None:
         super().__init__(words)
@@ -66,7 +66,6 @@ class NotAsDurable(Unconfirmed):
 
 @contextlib.contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt, so that a submitted job's id is printed."""
 
     def end(number: int, frame: object) -> None:
         raise KeyboardInterrupt(number)
@@ -82,7 +81,7 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
 @_sigterm_as_interrupt()
 def submit(args: Namespace) -> int:
-    """Submit one job and print its id; with --wait, its result."""
+    """Submit one job and print its id, or wait for it (--wait) and print its result."""
     app = _app(args.app)
     settings = settings_for(args, app)
     payload = payload_of(text_of(args.payload))
@@ -173,8 +172,8 @@ def _app(place: str | None) -> "App | None":
 
 
 def checked_task(app: "App", place: str, name: str, payload: bytes) -> "Task[..., Any]":
-    """Return the app's task that the user means by a name or the end of one. Raises Invalid, with `place`
-    (MODULE:APP), for an unknown task or wrong arguments.
+    """Return the app's task `name`, else the only one whose name ends with a dot and `name`. Raises Invalid,
+    also for wrong arguments in `payload`. `place`: MODULE:APP, for messages.
     """
     task = app.tasks[resolve(name, app.tasks, place)]
     try:

@@ -18,7 +18,7 @@ SHOWN = 3
 
 
 class CheckedTask(NamedTuple):
-    """The task of a job to submit: its name and options."""
+    """The task of a job to submit: its name and options, and a warning or ""."""
 
     name: str
     options: Options
@@ -37,9 +37,11 @@ def policy_of(flag: str | None) -> str:
 def check_task(
     client: SyncClient, name: str, payload: bytes, policy: str, verb: str = "submit"
 ) -> CheckedTask:
-    """Return the task of a job. Raises Invalid for wrong arguments or a misspelt name; with the policy
-    `refuse`, for any unknown name; with `warn`, only of the task `command`. `verb`: the command, for
-    messages.
+    """Return the task of a job, with a warning if its name is unknown or its arguments are wrong. Raises
+    Invalid instead for wrong arguments or a misspelt name; with the policy `refuse`, for any unknown name;
+    with `warn`, only for wrong arguments of an unpublished `command`. `verb`: for messages.
+
+    With an empty or unreadable catalogue, no name is unknown.
     """
     try:
         found = client.store.follow_existing(find(client.store.operations.bases[0], name))

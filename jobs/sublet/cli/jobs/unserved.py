@@ -34,7 +34,7 @@ def task_lines(found: Gaps) -> list[str]:
 
 
 def hook_lines(found: Gaps) -> list[str]:
-    """Return a sentence per `on_dead` that no worker runs."""
+    """Return a sentence per `on_dead` that no worker runs, for the first `MOST`."""
     reasons = {"queue": "no worker serves its queue", "task": "no worker has this task"}
     return [
         f"dead jobs are reported by {setting}, but {reasons[reason]}"
@@ -48,9 +48,8 @@ def start_worker(queue: str) -> str:
 
 
 def note_unserved(client: SyncClient, queue: str) -> None:
-    """If no registered worker or pool serves this queue, warn on stderr, if that is a terminal.
-
-    A Redis user that may not read the registrations gets no warning.
+    """If no registered worker or pool serves this queue, warn on stderr, if that is a terminal. Errors of
+    Redis are ignored.
     """
     if not sys.stderr.isatty():
         return

@@ -13,7 +13,7 @@ from sublet.workflows import reading
 from sublet.workflows.reading import Member, StoredWorkflow
 
 ENDS = 3
-"""Ids in the column AFTER."""
+"""Most ids in the column AFTER."""
 LAST = 8
 
 

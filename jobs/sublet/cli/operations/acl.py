@@ -1,6 +1,6 @@
 """`acl`: Redis users for the roles of a deployment, each with the keys and commands that it needs.
 
-Redis checks a script's commands against the caller's rights: so they are read from the text of each script.
+The commands of a script are read from its text.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ VERBS = {
     "admin": NAMES,
     "tick": MAINTENANCE,
 }
-"""Role → the scripts that its Redis user may run. Submitting, working and ticking also summon workers for pools."""
+"""Role → the scripts that its Redis user may run."""
 
 LOOK = "get getrange hget hstrlen hgetall hmget zscore zmscore hlen hexists exists hscan zrange zcard scard zcount zrank lrange llen zscan xrange xrevrange xread xinfo|stream type time"
 PREPARE = "hget info|memory"
@@ -62,15 +62,12 @@ PLAIN = {
     "admin": f"{PREPARE} {LOOK} info script|exists script|load scan sscan mget hkeys blpop lpop lpush pexpire ping subscribe unsubscribe",
     "tick": f"{PREPARE} {CALENDAR} zcount ping",
 }
-"""Role → commands that its user may send without a script (`|`: subcommand). SCAN also shows other keys'
-names; only repair and drop need it."""
+"""Role → commands that its user may send without a script (`|`: subcommand)."""
 
 DURABLE = {"none": "", "replicated": "wait", "fsync": "waitaof config|get"}
-"""The command that waits for each durability. Redis 7.0 refuses an ACL file that names `waitaof`."""
+"""Durability → the commands that it needs."""
 OWNER = "default"
-"""The user of connections that give no name. Unless the ACL file limits it, it may do everything, without a
-password.
-"""
+"""The user of connections that give no name."""
 OPEN = (
     f"{OWNER}: not in this line. A client that gives no name is this user, and may do everything without a password on a "
     "server that has set none for it: run ACL SETUSER default '>PASSWORD' there"

@@ -34,7 +34,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "unknown": "dim"}
 QUEUES = 1000
 AUDITED = 5000
 OVERDUE = 5.0
-"""Seconds after which due work counts as overdue: idle workers check every 2 s."""
+"""Seconds after which due work counts as overdue."""
 
 
 def doctor(args: Namespace) -> int:
@@ -114,7 +114,9 @@ def _verdict(findings: list[Finding]) -> str:
 
 
 def read_facts(client: SyncClient, bar: ProgressBar) -> Facts:
-    """Read all facts once. Raises Unavailable if a server does not answer TIME."""
+    """Read all facts once, those that cannot be read as None. Raises Unavailable if a server does not answer
+    TIME.
+    """
     probe = _Probe(client)
     bar.step("reading the server and the queues")
     operations, bases = client.store.operations, client.store.operations.bases
@@ -164,11 +166,9 @@ class _Probe:
         self.client, self.denied = client, False
 
     def ask(self, call: Call[T]) -> T | None:
-        """Return the call's result, or None if it failed."""
         return self._try(lambda: self.client.store.transport.run(call))
 
     def follow(self, plan: Plan[T]) -> T | None:
-        """Return the plan's result, or None."""
         return self._try(lambda: read(self.client, plan))
 
     def _try(self, work: Callable[[], T]) -> T | None:

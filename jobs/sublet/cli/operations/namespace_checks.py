@@ -166,7 +166,7 @@ def retention(facts: Facts) -> Iterator[Finding]:
 
 
 def scripts(facts: Facts) -> Iterator[Finding]:
-    """How many scripts has the server loaded? Never bad: each is loaded at its first use."""
+    """How many scripts has the server loaded? Never bad."""
     if facts.loaded is None:
         yield unknown(
             facts,
@@ -205,7 +205,9 @@ def maintenance(facts: Facts) -> Iterator[Finding]:
 
 
 def workers(facts: Facts) -> Iterator[Finding]:
-    """Do the registered workers (the 1,000 seen last) send heartbeats, and do they run jobs?"""
+    """Does a registered worker (of the 1,000 seen last) lack a heartbeat of the last minute, or wait with all
+    slots or child processes for other jobs?
+    """
     if facts.workers is None:
         yield _unread(facts, "workers", "the registered workers cannot be read")
         return

@@ -82,7 +82,7 @@ def _not_found(client: SyncClient, name: str, error: NotFound) -> NotFound:
 
 
 def add(args: Namespace) -> int:
-    """Create or replace a schedule, with defaults for absent options, and print it."""
+    """Create or replace a schedule, with the task's options or defaults for absent ones, and print it."""
     name, payload = check_name(args.name), payload_of(text_of(args.payload))
     place = getattr(args, "app", None) or os.environ.get("SUBLET_APP")
     app, task, policy = None, CheckedTask(args.task, Options()), policy_of(args.check_tasks)
@@ -163,7 +163,7 @@ def run(args: Namespace) -> int:
 
 
 def _for_each(args: Namespace, call: Callable[[SyncClient, str], dict[str, Any]]) -> int:
-    for name in args.names:  # an invalid name is refused before any change
+    for name in args.names:
         check_name(name)
     answers: list[dict[str, Any]] = []
     with client_of(settings_of(args)) as client:

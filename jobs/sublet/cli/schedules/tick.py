@@ -70,17 +70,16 @@ class LocalWorkers:
         self._own = DetachedInvoker(app, variables=variables)
 
     def invokers(self) -> "dict[str, Invoker]":
-        """Return the invokers that can start workers here, by kind."""
+        """Return this process's invokers by kind, `process` included."""
         from sublet.scaling.invokers import invokers_of
 
         return invokers_of() | {"process": self._own}
 
     def summon(self, client: SyncClient) -> "Summoned":
-        """Summon and invoke owed workers once."""
+        """Summon and invoke owed workers once, as `summon_once`; return the counts."""
         from sublet.scaling.sync_summoner import summon_once
 
         store = client.store
-        # `sublet dev` starts those of its own pool
         return summon_once(
             store.settings, self.invokers, store.transport, lambda pool: not pool.name.startswith(PREFIX)
         )

@@ -1,4 +1,4 @@
-"""Start of a worker: wait for its job source, then check queues and pool, and store the app's schedules."""
+"""The start of a worker."""
 
 import asyncio
 from argparse import Namespace
@@ -20,7 +20,7 @@ UNKNOWN = 5
 @dataclass
 class Start:
     """What a worker does before it claims. `apps`: by MODULE:APP. `address`: of its job source, without
-    password.
+    password. `connect` and signals set the rest.
     """
 
     apps: Mapping[str, App]
@@ -31,8 +31,8 @@ class Start:
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def connect(self, source: JobSource) -> float:
-        """Wait until the source answers; add to `warnings`; return the seconds waited. Raises Unavailable
-        after --wait or --for.
+        """Wait until the source answers; if it is Redis, check queues and pool, and store schedules. Add to
+        `warnings`; return the seconds waited. Raises Unavailable after --wait or --for.
         """
         on_signals(self.stopped.set)
         limits = [seconds for seconds in (self.args.wait, self.args.seconds) if seconds is not None]
@@ -85,7 +85,9 @@ async def _unknown_pool(store: Store, name: str) -> str:
 
 
 async def sync_schedules(store: Store, app: App, place: str) -> str:
-    """Store an app's schedules; return a warning, or an empty string."""
+    """Store the schedules of an app (`place`: MODULE:APP); return a warning if they were refused, or others
+    owned them, else "".
+    """
     if not app.schedules:
         return ""
     from sublet.client.schedules import Schedules  # the calendar is slow to load

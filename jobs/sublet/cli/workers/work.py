@@ -37,7 +37,7 @@ WORKER_ID = "SUBLET_WORKER_ID"
 THREADS = ("sublet-task", "asyncio")
 """Prefixes of names of threads that run tasks: `run="thread"`, and `asyncio.to_thread`."""
 EXIT_GRACE = 3.0
-"""Seconds for Python's exit (asyncio's clean-up, `atexit`, threads) before it is forced."""
+"""Seconds for Python's exit before it is forced."""
 STOP_SECONDS = 0.3
 BLOCKED_LEASES = 10
 THREAD_GRACE = 0.25
@@ -63,7 +63,7 @@ def _run_apps(args: Namespace, url: str | None, printer: EventPrinter) -> int:
     if not url:
         check(app.settings)
     log_to_stderr(args.json)
-    logging.captureWarnings(True)  # a call without `await`, too: also in the job's log
+    logging.captureWarnings(True)
     source = _http_source(url, app) if url else None
     start = Start(apps, args, url or app.settings.shown_url)
     start.warnings += _without_tasks(apps, args.commands)
@@ -217,7 +217,6 @@ def exit_despite_running_tasks(stuck: int, code: int) -> None:
 
 
 def _exit_later(code: int) -> None:
-    # an orderly exit ends this thread, unless threads or asyncio tasks prevent it
     time.sleep(EXIT_GRACE)
     log.warning("exit although tasks left threads or asyncio tasks that did not end in %g s", EXIT_GRACE)
     _exit(code)

@@ -136,7 +136,7 @@ class EventPrinter:
 
 
 def short(job_id: str) -> str:
-    """Return the end of a job's id in 12 columns; it suffices to find the job."""
+    """Return a job's id in 12 columns: padded, or … and its end, which suffices to find it."""
     return job_id.rjust(12) if len(job_id) <= 12 else f"…{job_id[-11:]}"
 
 
