@@ -178,7 +178,7 @@ def same_command(args: Namespace, command: Sequence[str], flags: Sequence[str]) 
     for flag in ("redis-url", "namespace", *flags):
         value = getattr(args, flag.replace("-", "_"))
         if flag == "redis-url" and value and Settings(redis_url=value).shown_url != value:
-            words += ["--redis-url", '"$SUBLET_REDIS_URL"']  # it contains a password
+            words += ["--redis-url", '"$SUBLET_REDIS_URL"']
         elif value:
             words += [f"--{flag}", shlex.quote(_as_typed(value))]
     return " ".join([*words, *(["--limit", str(args.limit)] if args.limit != 20 else [])])

@@ -7,7 +7,7 @@ from sublet.cli.session import client_of, read, settings_of
 
 
 def audit(args: Namespace) -> int:
-    """Print one page of the audit."""
+    """Print one page of the audit, the latest orders first."""
     with client_of(settings_of(args)) as client:
         page = read(client, client.store.operations.audit(args.limit, args.cursor), args)
     if args.json:

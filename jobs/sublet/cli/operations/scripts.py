@@ -1,4 +1,4 @@
-"""`scripts`: list the Lua scripts, the same for clients in every language."""
+"""`scripts`: list the Lua scripts."""
 
 from argparse import Namespace
 

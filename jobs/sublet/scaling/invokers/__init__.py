@@ -170,7 +170,7 @@ def invokers_of(
 
 
 def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
-    """Return why this process lacks the invoker of this kind, as the caller has found."""
+    """Return why this process lacks the invoker of this kind, once the caller has found that it does."""
     found = held_secrets.environment() if environment is None else environment
     if kind == "http":
         return "SUBLET_SIGNING_SECRETS is not set"

@@ -159,8 +159,8 @@ def _embedded(
 
 
 def check_url(text: str, *, reach: Reach) -> None:
-    """Raise Invalid unless this reach allows a target URL (1,024 characters, no user, no fragment). Names are
-    not resolved. HTTP without TLS needs PRIVATE; `localhost` needs LOCAL.
+    """Raise Invalid unless this reach allows a target URL (at most 1,024 characters, no user, no fragment).
+    Names are not resolved. HTTP without TLS needs PRIVATE; `localhost` needs LOCAL.
     """
     if not 1 <= len(text) <= TARGET_MAX or not re.fullmatch(r"[!-\[\]-~]+", text):
         raise Invalid(
