@@ -134,8 +134,8 @@ def _join_names(names: list[str]) -> str:
 
 
 def drain(args: Namespace) -> int:
-    """Ask workers to finish their jobs and stop. Return 1 if one was refused or unknown. Raises Invalid for an
-    ambiguous part of a name.
+    """Ask workers to finish their jobs and stop. Return 1 if one was refused or unknown. Raises Invalid for
+    an ambiguous part of a name.
     """
     with client_of(settings_of(args)) as client:
         bases = client.store.operations.bases
