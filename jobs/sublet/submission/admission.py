@@ -1,6 +1,4 @@
-"""Admission control: refuse new jobs before a Redis server's memory is full, so that claims, heartbeats and
-results still have memory.
-"""
+"""Admission control: refuse new jobs before a server's memory is full, so that claims and results have some."""
 
 import math
 import threading
@@ -15,15 +13,15 @@ from sublet.protocol.server_info import Memory
 
 REPORT_SECONDS = 1.0
 SILENT_SECONDS = 60.0
-"""For how many seconds a server that does not let this user read its memory is not asked again."""
+"""Seconds until a server that hides its memory from this user is asked again; until then, any size fits."""
 PART = 16
-"""After submitting a 16th of the free memory that the server reported, a process asks it again."""
+"""A process asks again after filling a 16th of the free memory (divided by the partitions), or after 1 s."""
 JOB_BYTES = 1024
 """Estimated bytes of memory of a job, besides its payload."""
 FIRING_BYTES = 1 << 20
 """Most payload bytes that one firing of schedules stores."""
 SCRIPT_BYTES = 1 << 20
-"""Most bytes that one script stores."""
+"""No script stores more estimated bytes: so much fits while any memory is free."""
 
 
 def estimated_bytes(jobs: Sequence[Submission]) -> int:
@@ -32,8 +30,8 @@ def estimated_bytes(jobs: Sequence[Submission]) -> int:
 
 
 class Admission:
-    """What this process knows of the free memory of each partition's server. `share`: how much of the
-    maxmemory may be used (0 to 1).
+    """The free memory of each partition's server, as this process knows it. `share`: how much of maxmemory
+    may be used (0 to 1).
     """
 
     def __init__(self, share: float, partitions: int = 1) -> None:
@@ -64,8 +62,8 @@ class Admission:
         return True
 
     def check(self, base: str, size: int) -> Plan[OutOfMemory | None]:
-        """Ask the server for its free memory. Return (not raise) OutOfMemory if `size` bytes do not fit; else, or
-        without the right to ask, None. While any is free, 1 MiB fits.
+        """Ask the server for its free memory, for `admit`. Return (not raise) OutOfMemory if `size` bytes do not
+        fit; else, or if it does not let this user ask, None. While any is free, 1 MiB fits.
         """
         now = time.monotonic()
         self._valid_until[base] = now + REPORT_SECONDS  # others use the last report
@@ -86,7 +84,7 @@ class Admission:
 
 
 def read_memory(base: str) -> Plan[Memory | None]:
-    """Return the memory in use and the limit of a partition's server; None if this user may not read them."""
+    """Return memory use, limit and eviction policy of a partition's server; None if this user may not read them."""
     try:
         seen: Memory | None = yield server_info.memory(base)
     except (

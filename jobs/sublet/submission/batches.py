@@ -6,12 +6,12 @@ from sublet.model import Submission
 from sublet.protocol.verbs import BATCH, BYTES
 
 QUEUE, TAG, GROUP = 3.5, 0.5, 1.0
-"""What a further queue, a tag, or a job's group in one call costs Redis, as a number of jobs that take as long."""
+"""How many jobs take Redis as long as a further queue of a call, a tag, or a job's group."""
 
 
 def batches(jobs: Sequence[Submission]) -> Iterator[list[Submission]]:
-    """Split jobs, in order, into lists for one call each: up to 200 jobs and 512 KiB, fewer with several
-    queues, with tags or with groups. A larger job gets its own list.
+    """Split jobs, in order, into lists for one call each: up to 200 jobs and 512 KiB of payloads, fewer with
+    several queues, tags or groups. A larger job gets its own list.
     """
     batch: list[Submission] = []
     queues: set[str] = set()

@@ -38,7 +38,7 @@ SCRIPTS_MAX = 32
 
 def waits(settings: Settings, asked: set[str]) -> Waits:
     """Return the commands that wait for the durabilities `asked` (`replicated`, `fsync`); none for `none`, or with a
-    `client_factory`. Raises Invalid.
+    `client_factory`. Raises Invalid for another word, or `replicated` of 0 replicas.
     """
     if asked <= NONE or settings.client_factory:
         return ()
@@ -57,8 +57,8 @@ def waits(settings: Settings, asked: set[str]) -> Waits:
 
 
 def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Submitted | str]]:
-    """Return the call that stores jobs, in up to 32 scripts, and waits for their durability. Its reader
-    raises Unconfirmed or NotDurable.
+    """Return the call that stores jobs, of up to 32 scripts, and waits for their durability. It returns per
+    job `Submitted` or the refusal as text, or raises Unconfirmed or NotDurable.
     """
     scripts = [*batches(jobs)]
     calls = [verbs.submit(base, batch) for batch in scripts]
@@ -68,7 +68,7 @@ def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Sub
         taken = [
             (job.id, word.id) for job, word in zip(jobs, words, strict=True) if isinstance(word, Submitted)
         ]
-        if taken:  # otherwise all were refused
+        if taken:
             _check_all(waits, replies[1], taken)
         return words
 
@@ -76,7 +76,7 @@ def submit(base: str, jobs: Sequence[Submission], waits: Waits) -> Call[list[Sub
 
 
 def raise_with_ids(error: Unavailable, jobs: Sequence[Submission]) -> NoReturn:
-    """Raise the error again: Unconfirmed, Forbidden and Unfit unchanged, others with the jobs' ids in the
+    """Raise the error again: Unconfirmed, Forbidden and Unfit unchanged, others with the first job's id in the
     message, for a repetition.
     """
     if isinstance(error, Unconfirmed | Forbidden | Unfit):
@@ -203,11 +203,13 @@ def _check_server(base: str) -> Plan[None]:
 
 
 def confirmed(call: Call[T], waits: Waits, job_ids: Sequence[str]) -> Call[T]:
-    """Return the call of one script, followed by the waits. Its reader raises Unconfirmed or NotDurable."""
+    """Add the waits to the call of one script. Unless its answer is a refusal (text), it may raise
+    Unconfirmed or NotDurable, about `job_ids`.
+    """
 
     def read(replies: tuple[list[Any], list[Any]]) -> T:
         answer = call.read(replies[0][0])
-        if not isinstance(answer, str):  # else it is a refusal
+        if not isinstance(answer, str):
             _check_all(waits, replies[1], [(job_id, job_id) for job_id in job_ids])
         return answer
 

@@ -31,7 +31,7 @@ def new_id(partition: int) -> str:
     return f"{partition}-{_time_part(int(time.time() * 1000))}{os.urandom(16).translate(_LETTERS).decode()}"
 
 
-@lru_cache(1)  # jobs of the same ms share it
+@lru_cache(1)
 def _time_part(ms: int) -> str:
     return "".join([_ALPHABET[ms >> shift & 31] for shift in range(45, -1, -5)])
 
@@ -69,7 +69,7 @@ class SubmitOperations:
         job_id: str | None = None,
         durability: str | None = None,
     ) -> Submission:
-        """Make a job, without storing it. Its id is random, or `job_id` with its partition's number in front.
+        """Make a job, without storing it. Its id is random, or `job_id`, with its partition's number in front.
         `rules`: options as text; `durability` None: the settings'. Raises Invalid.
         """
         if not keys.is_name(task):
@@ -87,8 +87,10 @@ class SubmitOperations:
         return Submission(own, queue, task, rules, payload, durability or "")
 
     def prepare(self) -> Plan[None]:
-        """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
-        self._exists = False  # it may be another now
+        """Create a missing namespace. Raises Unfit for another partition count, or a server that evicts jobs
+        (unless that is allowed).
+        """
+        self._exists = False
         yield from self.exists()
         many = None
         if not self.settings.client_factory and "+cluster:" in self.settings.redis_url:
@@ -115,8 +117,8 @@ class SubmitOperations:
         return self._exists
 
     def straight(self, job: Submission) -> tuple[Call[bytes], int] | None:
-        """Return the one call that stores this job, and its estimated bytes, to pass to `end`; None if several calls
-        are needed.
+        """Return the one call that stores this job, and its estimated bytes, to pass to `end`; None if it waits
+        for durability, or the server must be asked for its memory.
         """
         if (job.durability or self.settings.durability) != "none":
             return None
