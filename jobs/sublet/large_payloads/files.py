@@ -12,7 +12,7 @@ from sublet.errors import Invalid
 
 NAME = re.compile(r"([A-Za-z0-9_.:-]{1,128})/([A-Za-z0-9_.:-]{2,200})")
 TEMPORARY = ".new-"
-"""The beginning of the name of a file that is being written."""
+"""How the name of an unfinished file begins."""
 UNFINISHED_SECONDS = 86_400.0
 """The age at which `scan` deletes an unfinished file: its writer has died."""
 
@@ -20,8 +20,8 @@ UNFINISHED_SECONDS = 86_400.0
 class Files:
     """Files in a directory: `DIRECTORY/NAMESPACE/xx/NAME`, where `xx` are the name's first two characters.
 
-    The directory is created at the first write. Only its owner can read it (modes 0700 and 0600). Raises
-    Invalid for a relative directory.
+    A write creates missing directories. Only the owner can read these and the files (modes 0700 and 0600).
+    Raises Invalid for a relative directory.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -53,7 +53,7 @@ class Files:
         _sync(path.parent)
 
     def get(self, name: str) -> bytes:
-        """Return an object's bytes. Raises KeyError if it does not exist, else OSError."""
+        """Return an object's bytes. Raises KeyError if it does not exist, OSError if the directory does not."""
         try:
             return self._path(name).read_bytes()
         except FileNotFoundError:
@@ -67,8 +67,8 @@ class Files:
             self._path(name).unlink(missing_ok=True)
 
     def scan(self, prefix: str, after: str, limit: int) -> Sequence[tuple[str, float]]:
-        """Return up to `limit` names that begin with `prefix` and sort behind `after`, each with its age in
-        seconds. Deletes day-old unfinished files.
+        """Return up to `limit` names that begin with `prefix` and sort behind `after`, in order, each with its
+        age in seconds. Deletes day-old unfinished files.
         """
         found: list[tuple[str, float]] = []
         root, last = self.directory / prefix.rstrip("/"), after.removeprefix(prefix)

@@ -58,8 +58,8 @@ class S3:
             raise OSError(f"S3 did not delete {len(errors)} objects: {errors[0].get('Code')}")
 
     def scan(self, prefix: str, after: str, limit: int) -> Sequence[tuple[str, float]]:
-        """Return up to `limit` names that begin with `prefix` and sort behind `after`, each with its age in
-        seconds.
+        """Return up to `limit` names that begin with `prefix` and sort behind `after`, in order, each with its
+        age in seconds.
         """
         found: list[tuple[str, float]] = []
         start = self.prefix + after

@@ -22,7 +22,7 @@ T = TypeVar("T")
 MARK = b'{"sublet:large":'
 """How a reference begins. No Python parameter can have this name."""
 ORPHAN_SECONDS = 3600.0
-"""An object without a job is deleted at this age: its submit or attempt is over."""
+"""From this age on, an object without a job may be deleted: its submit or attempt is over."""
 HOLDERS = 10
 """To how many jobs of one key, one after the other, a submit tries to give its payload."""
 PAGE = 1000
@@ -88,7 +88,9 @@ class Storage(NamedTuple):
         return MARK + json.dumps(said, separators=(",", ":")).encode() + b"}"
 
     def get(self, job_id: str, reference: bytes) -> bytes:
-        """Return the payload or result for a job's reference. Raises PayloadLost, Unavailable."""
+        """Return the payload or result for a job's reference. Raises PayloadLost (missing, damaged) or
+        Unavailable.
+        """
         try:
             said = json.loads(reference)["sublet:large"]
             size, digest = int(said["bytes"]), bytes.fromhex(said["sha256"]).hex()
@@ -117,8 +119,8 @@ class Storage(NamedTuple):
         self, jobs: Sequence[Submission], answers: Sequence[object], tries: int
     ) -> dict[int, Submission]:
         """Find the submits that may replace the arguments of a waiting job of their key; store each large payload
-        under the waiting job's id. Return the submits to send again, by index. Raises Unavailable after 10
-        `tries`.
+        under that job's id. Return the submits to send again, by index. Raises Unavailable if there are any
+        after 10 `tries`.
         """
         again = {}
         for place, (job, answer) in enumerate(zip(jobs, answers, strict=True)):

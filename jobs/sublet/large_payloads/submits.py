@@ -13,8 +13,8 @@ T = TypeVar("T")
 async def submit_large(
     storage: Storage, jobs: Sequence[Submission], submit: Callable[[Sequence[Submission]], Awaitable[list[T]]]
 ) -> list[T]:
-    """Store the large payloads, then the jobs with `submit`; delete payloads that no job has got. Return
-    `submit`'s answers, in order.
+    """Store the large payloads, then the jobs with `submit`; delete those of jobs whose key another job has.
+    Return `submit`'s answers, in order.
     """
     if not any(storage.takes(job.payload) for job in jobs):
         return await submit(jobs)
