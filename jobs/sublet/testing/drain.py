@@ -61,8 +61,8 @@ class Drain:
         return names[:QUEUES]
 
     async def run(self, worker: Worker) -> bool:
-        """Run a worker until it can claim no job; return whether an attempt started. With `raising`, raise
-        the exception of the first failed attempt.
+        """Run a worker until it can claim no job, or passes the limit; return whether an attempt started.
+        With `raising`, raise the exception of the first failed attempt, or JobFailed.
         """
         self._worker, before = worker, self._started
         summary = await worker.run(drain=True)

@@ -15,8 +15,7 @@ def fixture(
     """Return a pytest fixture that gives each test a new sandbox: `sandbox = sublet.testing.fixture(app)` in
     a conftest.py.
 
-    Async and sync tests can use it. With `autouse`, all tests have one. `plain`, `slots` and `now` are those
-    of `Sandbox`.
+    With `autouse`, all tests have one. `plain`, `slots` and `now` are those of `Sandbox`.
     """
     import pytest
 

@@ -1,6 +1,6 @@
 """Run plain functions and plain middleware on the test's thread as if it had no event loop.
 
-Django's models, for example, refuse calls under a running loop.
+Django refuses calls under a running loop.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class _InlineSteps:
         self._app = app
 
     def open_steps(self, lease: Lease) -> PlainSteps:
-        """Return steps that use the app's synchronous client; the event loop stands still meanwhile."""
+        """Return steps that use the app's synchronous client."""
         store = self._app.sync.store
         base = store.operations.base_of_job(lease.id)
         plans: dict[str, Callable[[Any], Plan[Any]]] = {

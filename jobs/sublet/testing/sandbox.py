@@ -85,7 +85,7 @@ class Sandbox:
         return self._entered().now
 
     def travel(self, by: Seconds = 0, *, to: datetime | None = None) -> datetime:
-        """Move the clock forward by a duration, or to the moment `to`; return the new time.
+        """Move the clock forward by a duration (number: seconds), or to the moment `to`; return the new time.
 
         Leases expire, jobs past their retention are deleted, schedules fire as after an outage, and due jobs
         are queued for the next drain. Raises Invalid for a moment in the past or without a time zone.
@@ -112,8 +112,8 @@ class Sandbox:
 
         With `through`, then move the clock to each moment within that duration at which a job is due or a
         lease ends, and run again; the clock stays at the last one. Schedules do not count: `travel` to them.
-        With `raising`, raise the exception of the first failed attempt, or JobFailed. Raises Endless beyond
-        `limit` attempts.
+        With `raising`, raise the exception of the first failed attempt, or JobFailed. Raises Endless if jobs are
+        queued after more than `limit` attempts.
         """
         server = self._entered()
         drain, until = Drain(self._recorder, self._client(), raising, limit), server.now + _duration(through)
@@ -148,7 +148,7 @@ class Sandbox:
 
     async def _work(self, drain: Drain) -> None:
         for _ in range(ROUNDS):
-            self.travel()  # a cancelled job may have kept an occurrence waiting, which is due now
+            self.travel()  # a cancelled job may have kept an occurrence waiting
             queues = drain.queues()
             if not queues:
                 return

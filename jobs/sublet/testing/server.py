@@ -1,7 +1,6 @@
 """A Redis in this process (fakeredis, running the real scripts) whose clock moves only by `advance`.
 
-This module uses three internals of fakeredis: a server's `dbs`, whose attribute `time` decides expiry; a
-connection's `_sock`; the socket's method for each command.
+It uses internals of fakeredis: `dbs` and `lock` of a server, `_sock` of a connection.
 """
 
 import warnings
