@@ -1,6 +1,6 @@
 """Make a fresh checkout run: install its dependencies into `.venv`, and rerun the command in it.
 
-Needs only Python and pip. Imports only the standard library, late, for a fast start.
+Needs only Python and pip. Imports late, for a fast start.
 """
 
 from __future__ import annotations

@@ -53,9 +53,9 @@ class EmbeddedServer:
         """Start a server with its data in `folder`; return it when it answers.
 
         If `persistent`, acknowledged data survives the server's death (the machine's death may lose up to
-        1 s). The server is killed when this process ends; with a pipe `others`, when its last writer ends
-        too, at most `grace` seconds later. `binary`: the server program. Raises Unavailable: the folder is in
-        use, or the log's end says why.
+        1 s). The server is killed once this process has ended; with a pipe `others`, once the pipe's writers
+        have ended, too, or `grace` seconds later. `binary`: the server program. Raises Unavailable: the
+        folder is in use, or no server starts in 30 s.
         """
         command = find_binary(binary)
         try:

@@ -33,7 +33,7 @@ class _Taken(Exception):
 
 @contextlib.contextmanager
 def temporary(project: Path) -> Iterator[TemporaryFolder]:
-    """Yield the temporary folder of the folder `project`, locked and empty; remove it afterwards. If it
+    """Yield the temporary folder of `project`, locked and empty; remove it afterwards. If it
     cannot be used, yield another, whose path ends with a number. Raises Unavailable if all numbers are taken.
     """
     among = Path(tempfile.gettempdir())

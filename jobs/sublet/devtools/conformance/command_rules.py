@@ -107,9 +107,9 @@ async def _scripts_only(context: TrialContext) -> str:
         elif seen.name in ("LPUSH", "PEXPIRE") and seen.args[0].startswith(own):
             continue
         elif seen.name == "SET" and seen.args[0].startswith(claims) and seen.args[1:3] == ["-", "NX"]:
-            continue  # it withdraws a claim
+            continue  # withdraws a claim
         elif seen.name in ("LPUSH", "RPUSH") and seen.args[0] in markers and len(seen.args) == 2 and taken:
-            taken -= 1  # returning a wake-up for another worker is allowed
+            taken -= 1  # returning a wake-up is allowed
         elif seen.name in writes:
             return f"{seen.name} {' '.join(seen.args)[:80]}"
     return ""

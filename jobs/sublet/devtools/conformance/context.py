@@ -80,7 +80,7 @@ class TrialContext:
 
     async def submit_by_client(self, task: str, payload: str) -> tuple[int, str, str]:
         """Run `CMD submit TASK JSON`. Return its exit code, its last word on stdout, and text to append to a
-        message: the end of stderr, or else stdout. Raises RuleBroken if it does not end.
+        message: the end of stderr, or else stdout. Raises RuleBroken if it does not end in 20 s.
         """
         process = await self.start(["submit", task, payload])
         code = await process.wait(SUBMIT_SECONDS)
@@ -176,7 +176,7 @@ class TrialContext:
         return await self.job(job_id)
 
     async def running(self, job_id: str) -> str:
-        """Wait until the client has claimed a job, else raise RuleBroken. Return the claim's token."""
+        """Wait until the client has claimed a job; return the claim's token. Raises RuleBroken after 12 s."""
         await self.until(lambda: self.claim_of(job_id) is not None, "a queued job was not claimed")
         claim = self.claim_of(job_id)
         return claim.token() if claim else ""

@@ -202,7 +202,7 @@ class _Link:
         self._said_all = False
 
     async def run(self) -> None:
-        """Pass on the commands one at a time, each after the previous reply."""
+        """Pass on commands, each after the previous reply."""
         listening = asyncio.get_running_loop().create_task(self._listen())
         try:
             while (command := await self._commands.get()) is not None and await self._pass_on(*command):
@@ -220,7 +220,7 @@ class _Link:
         self._commands.put_nowait(None)
 
     def _hang_up(self) -> None:
-        """Close the server's connection, too: a read still blocked on it would consume a wake-up."""
+        """Close the server's connection, too: a read blocked on it would consume a wake-up."""
         with contextlib.suppress(OSError):
             self._server_writer.write_eof()
 

@@ -34,14 +34,14 @@ class Show:
         """The share of the work that is done, 0 to 1."""
 
     async def held_by(self, worker: Worker) -> dict[str, int]:
-        """Return which jobs a worker runs (id → attempt), among the queue's first 100."""
+        """Return a worker's jobs (id → attempt) among up to 100 that run in the queue."""
         page = await self.client.list_jobs(state=State.RUNNING, queue=self.queue, limit=100)
         return {job.id: job.attempt for job in page.jobs if job.worker == worker.name}
 
 
 async def kill(show: Show, at: float) -> None:
-    """When this share of the work is done, kill a worker that runs jobs, if one is found within 10 s; wait
-    until others run them. Raises DemoFailed after 22 s.
+    """When the share `at` of the work is done, kill a worker that runs jobs, if one is found within 10 s; wait
+    until others have taken them over. Raises DemoFailed after 22 s.
     """
     caught = await _catch(show, at)
     if caught:
@@ -52,7 +52,7 @@ async def kill(show: Show, at: float) -> None:
 
 
 async def freeze(show: Show, at: float) -> None:
-    """As `kill`, but freeze the worker; resume it when others run its jobs, and wait up to 10 s for refused
+    """As `kill`, but freeze the worker; resume it when others have its jobs, and wait up to 10 s for refused
     late reports.
     """
     caught = await _catch(show, at)

@@ -16,7 +16,7 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True)
 class Corpus:
-    """Files, the first `standard` of the standard library, from `roots`."""
+    """Files: `standard` of the standard library, then packages'. `roots`: their folders."""
 
     files: tuple[Path, ...]
     standard: int
@@ -24,7 +24,7 @@ class Corpus:
 
     @classmethod
     def find(cls, enough: int = ENOUGH, at_most: int = AT_MOST) -> "Corpus":
-        """Find all files of the standard library; if fewer than `enough`, add packages' until there are `at_most`."""
+        """Find all files of the standard library; if fewer than `enough`, add packages', up to `at_most` in all."""
         library = Path(sysconfig.get_paths()["stdlib"])
         files = list(_python_files(library))
         standard = len(files)

@@ -22,11 +22,11 @@ class Tally:
     completed: int = 0
     dead: int = 0
     lost: int = 0
-    """Jobs missing in Redis, or without their accepted completion there."""
+    """Jobs missing in Redis, or not completed there though a completion was accepted."""
     recovered: int = 0
     """Jobs completed after the worker of an earlier attempt died or was frozen."""
     refused: int = 0
-    """Heartbeats and outcomes refused because the lease was lost."""
+    """Attempts whose heartbeat or outcome was refused: the lease was lost."""
     completed_twice: int = 0
     seconds: float = 0.0
 

@@ -31,8 +31,8 @@ OnLine = Callable[[bytes], None]
 
 
 class ApiService:
-    """A `sublet serve` process. `port` 0: the first free port from 8377. A restart uses the same port if it
-    is free.
+    """A `sublet serve` process. `port` 0: the first free port from 8377; a restart uses the same one if it is
+    free, else another.
     """
 
     name = "api"
@@ -90,7 +90,7 @@ class ApiService:
         return None
 
     async def is_healthy(self) -> bool:
-        """Whether `GET /healthz` answers 200."""
+        """Whether `GET /healthz` answers 200 within 1.5 s."""
         parts = urlsplit(self.url)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -149,7 +149,7 @@ def _read_stdout(process: "subprocess.Popen[bytes]", first_line: "queue.SimpleQu
     assert process.stdout is not None
     with process.stdout as pipe:
         first_line.put(pipe.readline())
-        for _ in pipe:  # no more reports; a full pipe would block it
+        for _ in pipe:  # a full pipe would block it
             pass
 
 

@@ -65,7 +65,7 @@ class AppRunner:
             self._unsynced.set()
 
     async def start(self) -> None:
-        """Create the namespace, if missing, and the pool, and publish the app's tasks. Raises JobsError."""
+        """Create the namespace, if missing, and the pool; try to publish the app's tasks. Raises JobsError."""
         await self.workers.store.prepare()
         await self.workers.pool.put(self.reload.seen.queues)
         await self._publish(self.reload.seen)
@@ -127,7 +127,7 @@ class AppRunner:
         self._retired.discard(pid)
 
     async def _replace_workers(self, seen: AppInfo) -> None:
-        # at a failure, the next tick does it
+        # else the next tick does it
         with contextlib.suppress(JobsError):
             await self.workers.pool.put(seen.queues)
         await self._publish(seen)

@@ -85,7 +85,7 @@ async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, byt
             ) from None
         finally:
             with contextlib.suppress(ProcessLookupError):
-                # the whole group: the app may have started processes
+                # the app may have started processes
                 os.killpg(process.pid, signal.SIGKILL)
         return _read_all(out), _read_all(err)
 
@@ -96,7 +96,6 @@ def _read_all(file: IO[bytes]) -> bytes:
 
 
 def _error_message(stderr: bytes) -> str:
-    """The last line is the command's own."""
     last = (stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
     try:
         return str(json.loads(last)["message"]).removesuffix("; --debug shows the whole trace")

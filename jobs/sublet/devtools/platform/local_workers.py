@@ -73,7 +73,6 @@ class LocalWorkers:
             try:
                 await self._round(done)
             except JobsError as error:
-                # the next tick tries again
                 words = " ".join(str(error).split())
                 if words != trouble:
                     self._report("tick", "failed", words)
@@ -108,7 +107,7 @@ class LocalWorkers:
         """Remove the pool; stop all workers, which finish or release their jobs; close the store."""
         with contextlib.suppress(JobsError):
             await self.pool.remove()
-        # so that frozen workers release their jobs too
+        # frozen workers release their jobs, too
         self._signal(signal.SIGCONT)
         await self._summoner.aclose()
         with contextlib.suppress(JobsError):

@@ -60,7 +60,7 @@ class PlatformConfig:
     lines_max: float = LINES_MAX
     """Most lines of job events and workers' output reported in half a second; the others are counted."""
     call: str = "sublet"
-    """The command line of this program, shown in commands to try."""
+    """This program's command line, for commands to try."""
 
 
 class Platform:
@@ -79,7 +79,7 @@ class Platform:
         self._temporary: Path | None = None
         self._life: tuple[int, ...] = ()
         self._url_lasts = ""
-        """When a start has the same URL, as text; "" if that is unknown."""
+        """When the URL stays the same, as text."""
 
     def stop(self, by: signal.Signals | None = None) -> None:
         """Ask to stop, and return: workers end first, then the API, then the server. `by`, the signal, is

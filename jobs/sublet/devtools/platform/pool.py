@@ -15,7 +15,7 @@ APP_MAX = 100
 
 
 def pool_name(app: str, folder: Path) -> str:
-    """Return the pool's name, `dev:APP:` and a hash of the folder: other folders may have a tasks:app, too."""
+    """Return the pool's name: `dev:APP:` and a hash of the folder."""
     where = hashlib.sha256(bytes(folder.resolve())).hexdigest()[:6]
     return f"{PREFIX}{re.sub('[^A-Za-z0-9_.:-]', '-', app)[:APP_MAX]}:{where}"
 

@@ -51,7 +51,7 @@ class RedisService:
         return self._server.pid if self._server else 0
 
     async def is_healthy(self) -> bool:
-        """Whether the server answers a command."""
+        """Return within a few seconds whether the server answers."""
         if self._transport is None:
             settings = replace(
                 Settings(redis_url=self.url), timeout=ANSWER_SECONDS, patience=ANSWER_SECONDS / 2
@@ -69,8 +69,8 @@ class RedisService:
             await self._transport.aclose()
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop the server, `at_once` with SIGKILL. First wait up to 60 s (`at_once`: 1 s) for a start under
-        way.
+        """Stop the server, `at_once` with SIGKILL. First wait for a start under way; if it takes over 60 s
+        (`at_once`: 1 s), stop nothing.
         """
         if self._lock.acquire(timeout=HURRY_SECONDS if at_once else START_SECONDS):
             try:

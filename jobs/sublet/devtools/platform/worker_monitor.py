@@ -57,8 +57,8 @@ class WorkerMonitor:
                 self._silent.clear()
 
     async def check(self) -> None:
-        """End leases of this machine's dead workers; kill those of `own` without heartbeats for 12 s (or a
-        longer lease). Raises Unavailable.
+        """End leases of this machine's dead workers, and summon others; kill those of `own` without heartbeats
+        for 12 s (60 s before the first), or a longer lease. Raises Unavailable.
         """
         known = await self._store.workers()
         dead = {worker.name: worker.life for worker in known if host_identity.is_gone(worker.about, self._me)}

@@ -27,7 +27,7 @@ class WorkerOutput:
         self._began: dict[tuple[str, int], float] = {}
 
     async def run(self) -> None:
-        """Every 0.5 s, report the number of omitted lines, and allow `lines_max` more."""
+        """Every 0.5 s, report the number of omitted lines, and allow `lines_max` again."""
         while True:
             await asyncio.sleep(INTERVAL)
             if self._omitted:
@@ -55,7 +55,7 @@ class WorkerOutput:
             said = json.loads(line)
             event, detail = said["event"], said.get("detail", "")
             facts = {name: said[name] for name in ("id", "task", "queue", "attempt", "state") if name in said}
-        except (ValueError, KeyError, TypeError):  # a task's output, like an event
+        except (ValueError, KeyError, TypeError):  # a task's output
             self._pass_on("worker", "log", f"{worker.pid} │ {line}", pid=worker.pid)
             return
         facts["pid"] = worker.pid
