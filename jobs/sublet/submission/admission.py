@@ -1,4 +1,6 @@
-"""Admission control: refuse new jobs before a server's memory is full, so that claims and results have some."""
+"""Admission control: refuse new jobs before a server's memory is full, so that claims and results
+have some.
+"""
 
 import math
 import threading
@@ -62,8 +64,8 @@ class Admission:
         return True
 
     def check(self, base: str, size: int) -> Plan[OutOfMemory | None]:
-        """Ask the server for its free memory, for `admit`. Return (not raise) OutOfMemory if `size` bytes do not
-        fit; else, or if it does not let this user ask, None. While any is free, 1 MiB fits.
+        """Ask the server for its free memory, for `admit`. Return (not raise) OutOfMemory if `size` bytes do
+        not fit; else, or if it does not let this user ask, None. While any is free, 1 MiB fits.
         """
         now = time.monotonic()
         self._valid_until[base] = now + REPORT_SECONDS  # others use the last report
@@ -84,7 +86,9 @@ class Admission:
 
 
 def read_memory(base: str) -> Plan[Memory | None]:
-    """Return memory use, limit and eviction policy of a partition's server; None if this user may not read them."""
+    """Return memory use, limit and eviction policy of a partition's server; None if this user may not
+    read them.
+    """
     try:
         seen: Memory | None = yield server_info.memory(base)
     except (

@@ -117,8 +117,8 @@ class SubmitOperations:
         return self._exists
 
     def straight(self, job: Submission) -> tuple[Call[bytes], int] | None:
-        """Return the one call that stores this job, and its estimated bytes, to pass to `end`; None if it waits
-        for durability, or the server must be asked for its memory.
+        """Return the one call that stores this job, and its estimated bytes, to pass to `end`; None if it
+        waits for durability, or the server must be asked for its memory.
         """
         if (job.durability or self.settings.durability) != "none":
             return None
