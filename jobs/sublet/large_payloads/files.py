@@ -53,7 +53,9 @@ class Files:
         _sync(path.parent)
 
     def get(self, name: str) -> bytes:
-        """Return an object's bytes. Raises KeyError if it does not exist, OSError if the directory does not."""
+        """Return an object's bytes. Raises KeyError if it does not exist, OSError if the
+        directory does not.
+        """
         try:
             return self._path(name).read_bytes()
         except FileNotFoundError:
