@@ -112,8 +112,8 @@ class Sandbox:
 
         With `through`, then move the clock to each moment within that duration at which a job is due or a
         lease ends, and run again; the clock stays at the last one. Schedules do not count: `travel` to them.
-        With `raising`, raise the exception of the first failed attempt, or JobFailed. Raises Endless if jobs are
-        queued after more than `limit` attempts.
+        With `raising`, raise the exception of the first failed attempt, or JobFailed. Raises Endless if jobs
+        are queued after more than `limit` attempts.
         """
         server = self._entered()
         drain, until = Drain(self._recorder, self._client(), raising, limit), server.now + _duration(through)
