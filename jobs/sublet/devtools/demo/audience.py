@@ -17,7 +17,9 @@ LINES_MAX = 8
 
 
 class Audience:
-    """Logs and counts events. Shows processes' starts, ends and failures until `end_show`; keeps later ones."""
+    """Logs and counts events. Shows processes' starts, ends and failures until `end_show`; keeps later
+    ones.
+    """
 
     def __init__(self, screen: Screen) -> None:
         self.screen, self.ledger = screen, Ledger()

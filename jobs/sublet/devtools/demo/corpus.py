@@ -24,7 +24,9 @@ class Corpus:
 
     @classmethod
     def find(cls, enough: int = ENOUGH, at_most: int = AT_MOST) -> "Corpus":
-        """Find all files of the standard library; if fewer than `enough`, add packages', up to `at_most` in all."""
+        """Find all files of the standard library; if fewer than `enough`, add packages', up to
+        `at_most` in all.
+        """
         library = Path(sysconfig.get_paths()["stdlib"])
         files = list(_python_files(library))
         standard = len(files)
