@@ -23,15 +23,15 @@ class Kept(NamedTuple):
 
 
 class CalledJob(NamedTuple):
-    """A job to store for a step. The script makes the job's id."""
+    """A step's name, and the job to store for it. The script makes the job's id."""
 
     step: str
     job: Submission
 
 
 class Called(NamedTuple):
-    """How a called job ended: its state (`refused`: its result is too long), and its result, or `<code>
-    <message>`.
+    """How a called job ended: `completed` with its result, `dead` or `cancelled` with `<code> <message>`, or
+    `refused` with words: it is completed, but its result is too long.
     """
 
     id: str
@@ -59,8 +59,8 @@ def kept(stored: bytes) -> Kept:
 
 
 def step(base: str, lease: Lease, steps: Mapping[str, bytes]) -> Call[dict[str, Kept]]:
-    """Keep up to 100 steps of a running job. One kept before stays, unless it is a signal. Returns those that
-    stayed; if `steps` is empty, all kept ones. Raises LeaseLost, NotFound, StepsFull, Invalid.
+    """Keep up to 100 steps of a running job, by name. One kept before stays, unless it is a signal. Returns
+    those that stayed; if `steps` is empty, all kept ones. Raises LeaseLost, NotFound, StepsFull, Invalid.
     """
 
     def read(reply: list[bytes]) -> dict[str, Kept]:
@@ -73,8 +73,8 @@ def step(base: str, lease: Lease, steps: Mapping[str, bytes]) -> Call[dict[str, 
 
 
 def call(base: str, lease: Lease, called: CalledJob) -> Call[Kept | JobsError]:
-    """Store a job for a step, once. Returns the step, or the job's refusal. Raises LeaseLost, NotFound,
-    StepsFull, Invalid.
+    """Store a job for a step, once. Returns the step, or the error that refused the job. Raises LeaseLost,
+    NotFound, StepsFull, Invalid.
     """
     job = called.job
     if keys.partition_of_id(job.id) != keys.partition_of_id(lease.id):
@@ -93,7 +93,7 @@ def call(base: str, lease: Lease, called: CalledJob) -> Call[Kept | JobsError]:
 
 
 def value_of(value: Any) -> bytes:
-    """Return a signal's value as JSON. Raises Invalid."""
+    """Return a signal's value as JSON. Raises Invalid, also over 64 KiB."""
     text = encoded("signal: the value", value)
     if len(text) > STEP_MAX:
         raise Invalid(
@@ -103,8 +103,8 @@ def value_of(value: Any) -> bytes:
 
 
 def suspend(base: str, endings: Sequence[Suspension]) -> Call[list[str]]:
-    """End up to 100 attempts whose tasks wait. Returns per lease `scheduled <ms>`, `queued`, `dead`, `cancelled`,
-    LEASE_LOST or NOT_FOUND.
+    """End up to 100 attempts whose tasks wait. Returns per lease `scheduled <ms>` (until when), `queued` (the wait
+    is over), `dead`, `cancelled`, LEASE_LOST or NOT_FOUND.
     """
     rest = [
         field
@@ -122,6 +122,6 @@ def suspend(base: str, endings: Sequence[Suspension]) -> Call[list[str]]:
 
 def signal(base: str, job_id: str, name: str, value: bytes, by: str = "") -> Call[str]:
     """Keep a signal for an unfinished job; queue the job if it waits for this signal. Returns `kept`. Raises
-    WrongState, StepsFull.
+    NotFound, Invalid, StepsFull; WrongState, also if another value is kept.
     """
     return script("signal").call(base, bytes.decode, id=job_id, name=name, value=value, by=by)

@@ -26,7 +26,9 @@ class Chunk(NamedTuple):
 
 
 class Emission(NamedTuple):
-    """Chunks (JSON) that an attempt emits, at most 100, and how many it has emitted before these (None: append all)."""
+    """Up to 100 chunks (JSON) of an attempt, and how many it emitted before, so that a repeated call appends
+    none twice (None: append all).
+    """
 
     before: int | None
     chunks: Sequence[bytes]
@@ -45,7 +47,7 @@ class StreamPage(NamedTuple):
 
     entries: list[StreamEntry]
     cursor: int
-    """The number of the last entry, to read on."""
+    """The number to read on after."""
     missed: bool
     """Whether entries after the caller's number were dropped."""
     more: bool
@@ -53,7 +55,7 @@ class StreamPage(NamedTuple):
     state: State | None
     """The job's state; None: no such job."""
     is_watched: bool
-    """Whether a reader has called `watch`, so that the job's chunks and end are published."""
+    """Whether the job's chunks and end are published: a reader has called `watch`, or a task this job."""
 
     @property
     def is_over(self) -> bool:
@@ -76,7 +78,7 @@ def emit(base: str, lease: Lease, emission: Emission) -> Call[str]:
 
 def read_stream(base: str, job_id: str, after: int, count: int = PAGE) -> Call[StreamPage]:
     """Read up to `count` entries after a number, 0: from the oldest. If a new stream has begun since: an
-    empty page with cursor 0.
+    empty page with cursor 0, `missed` and `more`.
     """
 
     def read(reply: Sequence[Any]) -> StreamPage:

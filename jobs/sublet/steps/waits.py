@@ -20,7 +20,7 @@ class Suspended(BaseException):
 
 
 class Upstream(Protocol):
-    """The outcomes of the jobs that a job waited for."""
+    """The outcomes of a job's upstreams, to iterate over, or await as a list."""
 
     def __aiter__(self) -> AsyncIterator[Outcome]: ...
     def __iter__(self) -> Iterator[Outcome]: ...
@@ -46,15 +46,15 @@ class Steps(Protocol):
         ...
 
     def wait_for(self, name: str, seconds: float | None) -> Any:
-        """Return the value of a signal; raise Suspended until it arrives, TimeoutError after the limit."""
+        """Return a signal's value; raise Suspended until it arrives, TimeoutError `seconds` later (None: never)."""
         ...
 
     def call(self, name: str, job: Submission) -> Any:
-        """Return the result of a called job, stored once; raise Suspended if it is unfinished."""
+        """Store a job once, return its result; raise Suspended until it has ended, JobFailed without one."""
         ...
 
     def emit(self, chunk: Any) -> Any:
-        """Append a chunk to the job's stream."""
+        """Append a chunk to the job's stream, soon."""
         ...
 
     def upstream(self) -> Upstream:
