@@ -47,7 +47,7 @@ class CronLine:
         return self._sim.explain()
 
     def after(self, moment: int, zone: ZoneInfo) -> int | None:
-        """Return the first occurrence strictly after `moment` (seconds since 1970); None if fifty years have none."""
+        """Return the first occurrence strictly after `moment`; None if fifty years have none."""
         for begin, end, at in self._runs(moment, zone, 1):
             i = bisect_right(self._times, max(moment, begin - 1), key=at)
             if i < len(self._times) and at(i) < end:
@@ -55,9 +55,7 @@ class CronLine:
         return None
 
     def until(self, moment: int, zone: ZoneInfo) -> int | None:
-        """Return the last occurrence at or before `moment` (seconds since 1970); None if fifty years, or those since
-        1970, have none.
-        """
+        """Return the last occurrence at or before `moment`; None if fifty years, or those since 1970, have none."""
         for begin, end, at in self._runs(moment, zone, -1):
             i = bisect_left(self._times, min(moment + 1, end), key=at) - 1
             if i >= 0 and at(i) >= max(begin, 0):
@@ -67,9 +65,7 @@ class CronLine:
     def _runs(self, moment: int, zone: ZoneInfo, step: int) -> Iterator[_Run]:
         if self._fixed:
             here = (moment + _offset(moment, zone)) // _DAY
-            seen = (
-                here if step > 0 else here + 1
-            )  # where 00:01 becomes 23:01, midnight is over in the day before
+            seen = here if step > 0 else here + 1  # where 00:01 becomes 23:01
             for day in self._days(seen, step):
                 yield _Run(-(10**12), 10**12, self._fixed_times(day, zone))
         else:

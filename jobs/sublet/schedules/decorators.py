@@ -107,7 +107,7 @@ class DeclaredSchedules:
         self._schedules[name] = new_schedule(name, declared.recurrence, task.name, payload, task.defaults)
 
     def defer(self, function: Callable[..., Any], declared: Declaration) -> None:
-        """Keep the schedule of a function until the function becomes a task."""
+        """Keep the schedule of a function until `attach`."""
         self._pending.append((function, declared))
 
     def attach(self, task: ScheduledTask) -> None:

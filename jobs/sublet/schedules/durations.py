@@ -24,7 +24,7 @@ def _seconds(value: Any) -> Any:
 
 
 def read_moment(text: object) -> datetime:
-    """Parse an RFC 3339 time; seconds may be left out. Raises Invalid."""
+    """Parse an RFC 3339 time; seconds may be left out, the zone not. Raises Invalid."""
     given = text if isinstance(text, str) else ""
     try:
         if _DATE.match(given):
@@ -64,7 +64,7 @@ def ceil_ms(moment: datetime) -> int:
 
 
 def spell(seconds: float) -> str:
-    """Return a duration as text in one unit: `90 seconds`, `1 hour`."""
+    """Return a duration as text in its largest whole unit: `90 seconds`, `1 hour`."""
     for size, unit in _UNITS:
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:.0f} {unit}{'s' * (seconds != size)}"

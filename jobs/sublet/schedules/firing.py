@@ -72,8 +72,8 @@ class FireRequest(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """How many jobs were submitted, and how many schedules must wait: for an earlier job, a full queue, a repair, or
-    a process of another version.
+    """How many jobs were submitted, and how many schedules wait: for an earlier job, space in a queue, a repair, or
+    another version's process.
     """
 
     jobs: int
@@ -159,9 +159,10 @@ def fire_due(
     bases: Sequence[str], by: str, admission: Admission | None = None, unread: Unread | None = None
 ) -> Plan[Fired]:
     """Submit the jobs of due occurrences in these partitions; several processes may do so at once. Adds schedules
-    that this version cannot read to `unread`, and leaves them to other processes.
+    that this version cannot read to `unread`, and leaves them to other processes. `by`: this process.
 
-    Raises OutOfMemory at the end if a server is full: a call after 2 s can fire its occurrences.
+    Raises OutOfMemory at the end if, by Redis or `admission`, a server is full: a call after 2 s can fire its
+    occurrences.
     """
     done, full = Fired(0, 0), None
     for base in bases:

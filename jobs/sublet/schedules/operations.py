@@ -59,11 +59,11 @@ class Synced(NamedTuple):
     name: str
     answer: str
     before: str | None = None
-    """The schedule's previous owner if that was another one (empty: it was stored by a call); else None."""
+    """The schedule's previous owner if that was another one (empty: none, it was stored by a call); else None."""
 
     @property
     def is_taken(self) -> bool:
-        """Whether another owner had the schedule, and this call took it over."""
+        """Whether this call took it over, from another owner or from none."""
         return self.before is not None and self.answer != "unchanged"
 
 
@@ -123,8 +123,8 @@ def put(operations: SubmitOperations, wanted: NewSchedule, guard: Guard = permit
     """Store a schedule; the result is `created`, `changed` or `unchanged`.
 
     With a new recurrence, occurrences count from now; with the same one, the next occurrence stays. A paused
-    schedule stays paused. Raises Invalid, also if no occurrence is left before its end; WrongState if it exists in
-    another partition than that of its queue."""
+    schedule stays paused. Raises Invalid, also if a new recurrence has no occurrence left; Changed; WrongState if
+    it exists in another partition than that of its queue."""
     if wanted.recurrence.end is not None:
         yield from _check_end(operations, wanted, wanted.recurrence.end)
     return (yield from _put(operations, wanted, guard))
@@ -208,7 +208,7 @@ def _has_same_times(wanted: NewSchedule, seen: Stored) -> bool:
 
 
 def remove(operations: SubmitOperations, name: str, guard: Guard = permit) -> Plan[bool]:
-    """Remove a schedule; its jobs stay. Returns whether it existed. Raises Invalid."""
+    """Remove a schedule; its jobs stay. Returns whether it existed. Raises Invalid, Changed."""
     check_name(name)
     removed = False
     for base in operations.bases:
@@ -258,7 +258,7 @@ def run(
     operations: SubmitOperations, name: str, job_id: str | None = None, rules: str = ""
 ) -> Plan[Submitted]:
     """Submit one job of a schedule now, also while it is paused. With the same `job_id` again, no second job
-    is stored. `rules`: further job options as text. Raises Invalid, NotFound, and the errors of a submit.
+    is stored. `rules`: further options as text. Raises Invalid, NotFound, and the errors of a submit.
     """
     one = yield from find(operations, name)
     job = job_of(operations, one, job_id, rules)
@@ -268,7 +268,7 @@ def run(
 
 
 def record_run(one: Stored, job: Submission) -> Plan[None]:
-    """Write to the audit that a person runs this schedule now."""
+    """Write to the audit that the present person, if any, ran this schedule."""
     return audit_log.record(one.base, "schedule-run", one.name, job.queue, f"submitted {job.id}", job.id)
 
 
@@ -283,8 +283,8 @@ def job_of(operations: SubmitOperations, one: Stored, job_id: str | None, rules:
 def sync(
     operations: SubmitOperations, wanted: Sequence[NewSchedule], source: str = "", remove: bool = False
 ) -> Plan[list[Synced]]:
-    """Store the schedules that code declares, with `source` as their owner, even if they had another; return
-    the outcome of each. The same call again writes nothing.
+    """Store the schedules that code declares, with `source` as their owner, even if they had another (empty: they
+    keep it); return the outcome of each. The same call again writes nothing.
 
     With `remove`, other schedules of this owner are removed, too. Before any write, raises Invalid for `remove`
     without `source`, and WrongState for a schedule in another partition than that of its queue."""
