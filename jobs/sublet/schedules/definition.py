@@ -52,8 +52,8 @@ class NewSchedule(NamedTuple):
 def new_schedule(
     name: str, when: Recurrence, task: str, payload: bytes, options: Options, source: str = ""
 ) -> NewSchedule:
-    """Make a schedule to store. Raises Invalid for an invalid name, too large a payload or plan, and options of
-    single jobs.
+    """Make a schedule to store. Raises Invalid for an invalid name, too large a payload or plan, and options
+    of single jobs.
     """
     check_name(name)
     keys.check_name("task", task)
@@ -167,7 +167,7 @@ class Schedule(BaseModel):
     next_at: Timestamp | None = None
     """The next occurrence, or the one that is held; None if the schedule is paused or has ended."""
     due_at: Timestamp | None = None
-    """When the job of `next_at` will be submitted: with jitter later; while it is held, the next try; None without it."""
+    """When the job of `next_at` will be submitted: with jitter later; while held, the next try; None without it."""
     upcoming: tuple[Timestamp, ...] = ()
     """At most five occurrences after now, in the schedule's time zone, even while paused; empty in a list."""
     last_at: Timestamp | None = None
@@ -179,7 +179,7 @@ class Schedule(BaseModel):
     fired_by: str | None = None
     fired: int = 0
     occurrences_missed: int = 0
-    """How many occurrences the misfire policy (`missed`) has dropped; of a cron line, at most about 100 at a time."""
+    """How many occurrences the misfire policy (`missed`) dropped; of a cron line, about 100 at most at a time."""
     occurrences_skipped: int = 0
     """How many occurrences the overlap policy (`overlap`) has dropped."""
     held: str | None = None

@@ -72,8 +72,8 @@ class FireRequest(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """How many jobs were submitted, and how many schedules wait: for an earlier job, space in a queue, a repair, or
-    another version's process.
+    """How many jobs were submitted, and how many schedules wait: for an earlier job, space in a queue, a
+    repair, or another version's process.
     """
 
     jobs: int

@@ -59,7 +59,7 @@ class Synced(NamedTuple):
     name: str
     answer: str
     before: str | None = None
-    """The schedule's previous owner if that was another one (empty: none, it was stored by a call); else None."""
+    """The schedule's previous owner if it was another (empty: none, it was stored by a call); else None."""
 
     @property
     def is_taken(self) -> bool:
@@ -123,8 +123,8 @@ def put(operations: SubmitOperations, wanted: NewSchedule, guard: Guard = permit
     """Store a schedule; the result is `created`, `changed` or `unchanged`.
 
     With a new recurrence, occurrences count from now; with the same one, the next occurrence stays. A paused
-    schedule stays paused. Raises Invalid, also if a new recurrence has no occurrence left; Changed; WrongState if
-    it exists in another partition than that of its queue."""
+    schedule stays paused. Raises Invalid, also if a new recurrence has no occurrence left; Changed;
+    WrongState if it exists in another partition than that of its queue."""
     if wanted.recurrence.end is not None:
         yield from _check_end(operations, wanted, wanted.recurrence.end)
     return (yield from _put(operations, wanted, guard))
@@ -283,11 +283,11 @@ def job_of(operations: SubmitOperations, one: Stored, job_id: str | None, rules:
 def sync(
     operations: SubmitOperations, wanted: Sequence[NewSchedule], source: str = "", remove: bool = False
 ) -> Plan[list[Synced]]:
-    """Store the schedules that code declares, with `source` as their owner, even if they had another (empty: they
-    keep it); return the outcome of each. The same call again writes nothing.
+    """Store the schedules that code declares, with `source` as their owner, even if they had another (empty:
+    they keep it); return the outcome of each. The same call again writes nothing.
 
-    With `remove`, other schedules of this owner are removed, too. Before any write, raises Invalid for `remove`
-    without `source`, and WrongState for a schedule in another partition than that of its queue."""
+    With `remove`, other schedules of this owner are removed, too. Before any write, raises Invalid for
+    `remove` without `source`, and WrongState for a schedule in another partition than that of its queue."""
     if remove and not source:
         raise Invalid(
             "remove: give source, too: the schedules of this source that are not wanted are removed"

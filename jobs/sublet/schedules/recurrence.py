@@ -152,7 +152,7 @@ class Recurrence(BaseModel):
 
 
 def first(recurrence: Recurrence, name: str, after_ms: int) -> Occurrence | None:
-    """Return the first occurrence strictly after a moment; None after the last. The jitter depends on `name`."""
+    """Return the first occurrence strictly after a moment, or None. The jitter depends on `name`."""
     occurrence = _next(recurrence, after_ms)
     return None if occurrence is None else Occurrence(occurrence, _due(recurrence, name, occurrence))
 
@@ -180,7 +180,7 @@ def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -
 
 
 def upcoming(recurrence: Recurrence, after_ms: int, n: int = 5) -> list[datetime]:
-    """Return the next `n` (at most 1,000) occurrences after a moment, in the schedule's time zone, without jitter."""
+    """Return the next `n` (≤ 1,000) occurrences after a moment, in the schedule's time zone, without jitter."""
     found: list[datetime] = []
     occurrence = _next(recurrence, after_ms)
     while occurrence is not None and len(found) < min(n, UPCOMING_MAX):

@@ -103,8 +103,8 @@ def value_of(value: Any) -> bytes:
 
 
 def suspend(base: str, endings: Sequence[Suspension]) -> Call[list[str]]:
-    """End up to 100 attempts whose tasks wait. Returns per lease `scheduled <ms>` (until when), `queued` (the wait
-    is over), `dead`, `cancelled`, LEASE_LOST or NOT_FOUND.
+    """End up to 100 attempts whose tasks wait. Returns per lease `scheduled <ms>` (until when), `queued` (the
+    wait is over), `dead`, `cancelled`, LEASE_LOST or NOT_FOUND.
     """
     rest = [
         field

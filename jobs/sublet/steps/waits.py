@@ -46,7 +46,9 @@ class Steps(Protocol):
         ...
 
     def wait_for(self, name: str, seconds: float | None) -> Any:
-        """Return a signal's value; raise Suspended until it arrives, TimeoutError `seconds` later (None: never)."""
+        """Return a signal's value; raise Suspended until it arrives, TimeoutError `seconds` later (None:
+        never).
+        """
         ...
 
     def call(self, name: str, job: Submission) -> Any:
