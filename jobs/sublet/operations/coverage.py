@@ -28,11 +28,11 @@ class Gaps(NamedTuple):
     tasks: dict[str, int]
     """Task → how many scheduled jobs were last released as `unknown_task`, of the first 100 per partition."""
     hooks: Mapping[str, str] = MappingProxyType({})
-    """Value of `on_dead` → what is missing: a worker of its `queue`, or its `task` in the catalogue."""
+    """Value of `on_dead` → `queue` if its queue is not served, `task` if its task is not in the catalogue."""
 
 
 def gaps(bases: Sequence[str]) -> Plan[Gaps]:
-    """Return the gaps, for the 1,000 queues with the most jobs."""
+    """Return the gaps, of queues and hooks for the 1,000 queues with the most unfinished jobs."""
     waiting: dict[str, int] = {}
     tasks: Counter[str] = Counter()
     surveys: dict[str, statistics.Survey] = {}
@@ -51,8 +51,8 @@ def gaps(bases: Sequence[str]) -> Plan[Gaps]:
 
 
 def unserved(bases: Sequence[str], waiting: Mapping[str, int]) -> Plan[dict[str, int]]:
-    """Return the part of `waiting` (queue → queued jobs) that no worker and no pool serves, the most
-    jobs first. Draining workers, those silent for a minute, and pools with the invoker `none` do not count.
+    """Return the part of `waiting` (queue → queued jobs) that no worker and no pool serves, the most jobs
+    first. Workers that drain or are silent for a minute, and pools with the invoker `none`, do not count.
 
     Empty if a worker has not named all its queues: it may serve any.
     """

@@ -35,8 +35,8 @@ class Content(NamedTuple):
 
 
 def contents(namespace: str, spread: int = 0) -> Plan[Content]:
-    """Return what is in a namespace. `spread`: in a cluster, how many partitions to search; else 0. Raises
-    Invalid.
+    """Return what is in a namespace. `spread`: in a cluster, how many partitions to search at least; else 0.
+    Raises Invalid.
     """
     found: Counter[str] = Counter()
     yield from _each(namespace, spread, lambda names: found.update(_base(name) for name in names))

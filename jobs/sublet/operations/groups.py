@@ -58,7 +58,7 @@ class Groups(Frozen):
     more: bool = False
     """Whether the queue has groups that are not listed here."""
     running: int | None = None
-    """How many jobs of the queue run; None for a queue without limits and groups."""
+    """How many jobs of the queue run; None for a queue without groups and limits of running jobs."""
     blocked: Literal["concurrency", "rate"] | None = None
     """Which limit of the queue holds all its jobs back; None: none does."""
     next_at: Timestamp | None = None
@@ -101,7 +101,9 @@ def groups(base: str, queue: str, limit: int = 100, group: str | None = None) ->
 
 
 def with_reasons(base: str, jobs: Sequence[Shown]) -> Plan[list[Shown]]:
-    """Return these jobs with `waits_for`: the limit or pause that holds a queued one back, else None."""
+    """Return these jobs with `waits_for`: words on the limit or pause that holds a queued one back, else
+    None.
+    """
     queued = [job for job in jobs if job.state is State.QUEUED]
     names = list(dict.fromkeys(job.queue for job in queued))
     texts = (yield Call((("HMGET", keys.queues(base), *names),), list)) if names else []
@@ -116,7 +118,7 @@ def with_reasons(base: str, jobs: Sequence[Shown]) -> Plan[list[Shown]]:
 
 
 def with_reasons_of_all(base_of: Callable[[str], str], page: Page) -> Plan[Page]:
-    """As `with_reasons`, for a page of jobs of several partitions."""
+    """Return a page of jobs of several partitions with `waits_for`, as `with_reasons`."""
     found: dict[str, JobSummary] = {}
     for base in dict.fromkeys(base_of(job.id) for job in page.jobs):
         some = [job for job in page.jobs if base_of(job.id) == base]
@@ -144,7 +146,6 @@ def _blocked(group: Group) -> str | None:
 
 
 def _state(base: str, queue: str) -> Plan[tuple[int, float, int]]:
-    """Read how many jobs run, when the queue has all its tokens again, and the time (ms)."""
     places, full_at, now = yield together(
         [("HLEN", keys.places(base, queue)), ("GET", keys.bucket(base, queue)), ("TIME",)],
         lambda reply: reply,
@@ -215,7 +216,6 @@ def _allowed_at(full_at: float, limits: dict[str, float], cost: int) -> float:
 
 
 def _parsed(text: bytes) -> _Settings:
-    """Parse settings; `per` in ms."""
     queue, each = dict[str, float](), dict[str, float]()
     for prefix, name, value in _WORD.findall(text):
         (each if prefix else queue)[name.decode()] = int(value)
@@ -280,7 +280,9 @@ def _group(name: str, own: bytes, each: dict[str, float], facts: Sequence[Any]) 
 def change(
     base: str, queue: str, revision: int, name: str, settings: dict[str, float | None], by: str
 ) -> Plan[str]:
-    """Change settings of a group; None removes one, others stay. Returns all as text, `per` in ms. Raises Invalid, Changed."""
+    """Change settings of a group; None removes one, others stay. Returns all as text, `per` in ms. Raises
+    Invalid, Changed.
+    """
     unknown = sorted(set(settings) - {*OWN, "share"})
     if unknown:
         raise Invalid(f"{', '.join(unknown)}: the settings of a group are {', '.join(OWN)} and share")

@@ -151,7 +151,7 @@ UNKNOWN: Row = (None,) * len(TOTALS)
 
 
 def _steps(samples: Sequence[Sample], how: _Resolution, end: int) -> dict[int, Row]:
-    """By step: rates since the sample before, then sizes, outside of gaps the last known ones."""
+    """By step: rates since the sample before, then the last known sizes."""
     rates: dict[int, Row] = {}
     sizes: dict[int, Row] = {}
     for one, following in pairwise((*samples, None)):
@@ -174,7 +174,6 @@ def _rates(one: Sample, following: Sample) -> Iterator[Value]:
 
 
 def _total(rows: Sequence[Row | None]) -> Row:
-    """Sum the partitions; None where one has no value."""
     width = len(TOTALS) + len(SIZES)
     columns = list(zip(*(row or (None,) * width for row in rows), strict=True))
     known = [[value for value in column if value is not None] for column in columns]

@@ -45,7 +45,9 @@ def _exists(base: str, job_id: str) -> Call[bool]:
 
 
 def last_ids(bases: Sequence[str], states: Collection[State]) -> Plan[tuple[set[str], bool]]:
-    """Return the last 1,000 ids of these states, for each state, queue and partition, and whether these are all."""
+    """Return the last 1,000 ids of each of up to 1,000 sorted sets of these states, and whether these are
+    all.
+    """
     found: set[str] = set()
     complete, left = True, STRUCTURES
     for base in bases:

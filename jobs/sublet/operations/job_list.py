@@ -101,7 +101,7 @@ class Filter(NamedTuple):
         )
 
     def up_to(self, last_ms: int) -> Self:
-        """Return this filter for jobs submitted until this time (ms since 1970)."""
+        """Return this filter, for jobs submitted by this time (ms since 1970)."""
         end = datetime.fromtimestamp((last_ms + 1) / 1000, UTC)
         return self._replace(until=min(self.until or end, end))
 
@@ -162,8 +162,8 @@ def list_jobs(
     *,
     is_rising: bool = False,
 ) -> Plan[Page]:
-    """Return a page of the jobs in these sections that the filter matches: up to `limit`, even none although more
-    follow. `older`: the dict from `with_index`. `is_rising`: jobs that end meanwhile are last.
+    """Return a page of the jobs in these sections that the filter matches: up to `limit`, even none although
+    more follow. `older`: the dict from `with_index`. `is_rising`: of finished jobs the oldest first.
 
     Raises Invalid for a cursor of another list.
     """

@@ -32,7 +32,8 @@ def fire(
     admission: Admission | None = None,
     unread: dict[str, dict[str, str]] | None = None,
 ) -> Plan[int]:
-    """Submit the jobs of schedules' due occurrences; return how many. Several callers may do so at once.
+    """Submit the jobs of due occurrences; return how many. Several callers may do so at once. The arguments
+    are those of `fire_due`.
 
     Raises OutOfMemory, after the last partition, if a server is full.
     """

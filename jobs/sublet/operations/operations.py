@@ -37,7 +37,8 @@ class Operations(SubmitOperations):
     """All operations on jobs, queues and workers. Most methods return a plan, which a client runs: a
     generator that yields calls to Redis.
 
-    With a `revision`, a method raises Changed if the job has another one; without, any will do.
+    All raise Invalid for an invalid argument. Those for one job raise NotFound if there is none, WrongState
+    if its state forbids the change, Changed if it has another revision than `revision` (None: any).
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -57,7 +58,7 @@ class Operations(SubmitOperations):
             keys.check_name("queue", name)
 
     def base_of_job(self, job_id: str) -> str:
-        """Return the key prefix of a job's partition. Raises Invalid for an invalid id."""
+        """Return the key prefix of the partition that a job's id names."""
         keys.check_name("id", job_id, keys.ID_MAX)
         return self.bases[keys.partition_of_id(job_id) % len(self.bases)]
 
@@ -75,7 +76,7 @@ class Operations(SubmitOperations):
         )
 
     def get(self, job_id: str) -> Plan[Job]:
-        """Return a job with its attempts. Raises Invalid, NotFound, or Unfit for malformed data."""
+        """Return a job with its attempts and `waits_for`. Raises Unfit for malformed data."""
         base = self.base_of_job(job_id)
         job: Job = yield reads.get(base, job_id)
         from sublet.operations import groups  # slow to load
@@ -84,22 +85,22 @@ class Operations(SubmitOperations):
         return found
 
     def cancel(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Cancel an unfinished job. Returns `cancelled`, or `requested` if it runs. Raises WrongState, NotFound, Changed."""
+        """Cancel an unfinished job. Returns `cancelled`, or `requested` if it runs."""
         return self._order(verbs.cancel, job_id, revision)
 
     def retry(self, job_id: str, revision: int | None = None, *, anew: bool = False) -> Plan[str]:
-        """Queue a dead or cancelled job with all its tries, `anew` without its kept steps. Returns `queued`, or `scheduled`
-        if it waits for other jobs. Raises WrongState, KeyTaken, NotFound, Changed.
+        """Queue a dead or cancelled job with all its tries, `anew` without its kept steps. Returns `queued`,
+        or `scheduled` if it waits for other jobs. Raises KeyTaken if another job has its key by now.
         """
         return self._order(partial(verbs.retry, how="anew" if anew else ""), job_id, revision)
 
     def signal(self, job_id: str, name: str, value: bytes) -> Plan[str]:
-        """Send a signal to an unfinished job. Returns `kept`. Raises WrongState, NotFound, StepsFull."""
+        """Send a signal, whose `value` is JSON, to an unfinished job. Returns `kept`. Raises StepsFull."""
         answer: str = yield steps.signal(self.base_of_job(job_id), job_id, name, value, person())
         return answer
 
     def promote(self, job_id: str, revision: int | None = None) -> Plan[str]:
-        """Queue a scheduled job now, unless it waits for a signal. Returns `queued`. Raises WrongState, NotFound, Changed."""
+        """Queue a scheduled job now, unless it waits for a signal. Returns `queued`."""
         return self._order(verbs.promote, job_id, revision)
 
     def reschedule(
@@ -111,8 +112,8 @@ class Operations(SubmitOperations):
         delay: Seconds | None = None,
         priority: int | None = None,
     ) -> Plan[str]:
-        """Give a waiting job another time, priority, or both. Returns `queued` or `scheduled <ms>`. Raises Invalid,
-        WrongState, NotFound, Changed.
+        """Give a scheduled or queued job another time (`run_at`, or `delay` from now), priority, or both.
+        Returns `queued` or `scheduled <ms>`.
         """
         rules = waiting_rules(run_at, delay, priority)
         return self._order(
@@ -120,7 +121,7 @@ class Operations(SubmitOperations):
         )
 
     def erase(self, job_id: str, revision: int | None = None) -> "Plan[Erased]":
-        """Delete a finished job; the caller deletes the large payloads that `Erased` names. Raises WrongState, NotFound, Changed."""
+        """Delete a finished job; the caller deletes the large payload and result that `Erased` names."""
         from sublet.operations.orders.erase import erase
 
         return erase(self.settings, self.base_of_job(job_id), job_id, revision, person())
@@ -135,9 +136,9 @@ class Operations(SubmitOperations):
         cursor: str | None = None,
         counted_at: datetime | None = None,
     ) -> "Plan[OrderPage]":
-        """Carry out one order (`retry`, `cancel`, `promote` or `erase`) for a page of the jobs that match `wanted`;
-        `dry_run`: only count them. Raises Invalid; Changed if there are over a tenth more than `expected`.
-        """
+        """Give an order (`retry`, `cancel`, `promote` or `erase`) to a page of the jobs that match `wanted`,
+        not to those submitted or ended after `counted_at`; `dry_run`: only count them. Raises Changed if
+        there are over a tenth more than `expected`."""
         from sublet.operations.orders import bulk
         from sublet.operations.orders.erase import erase
 
@@ -158,7 +159,7 @@ class Operations(SubmitOperations):
     def audit(
         self, limit: int = 50, cursor: str | None = None, within: Container[str] | None = None
     ) -> "Plan[AuditPage]":
-        """Return a page of the commands that people gave, for the queues in `within` (None: all). Raises Invalid."""
+        """Return a page of the commands that people gave, for the queues in `within` (None: all)."""
         from sublet.operations.orders import audit
 
         return audit.page(self.bases, limit, cursor, within)
@@ -178,11 +179,11 @@ class Operations(SubmitOperations):
                     raise
 
     def pause(self, queue: str) -> Plan[str]:
-        """Stop claims of a queue's jobs; running ones continue. Returns `paused`. Raises Invalid."""
+        """Stop claims of a queue's jobs; running ones continue. Returns `paused`."""
         return self._change(queue, lambda base, seen: verbs.pause(base, queue, seen.revision, person()))
 
     def resume(self, queue: str) -> Plan[str]:
-        """Allow claims of a queue's jobs again. Returns `resumed`. Raises Invalid."""
+        """Allow claims of a queue's jobs again. Returns `resumed`."""
         return self._change(queue, lambda base, seen: verbs.resume(base, queue, seen.revision, person()))
 
     def configure(self, queue: str, **settings: float | str | None) -> Plan[str]:
@@ -190,7 +191,7 @@ class Operations(SubmitOperations):
         (`completed`, `dead`, `cancelled`) and `queues` each partition keeps. `on_dead` names the task to submit
         for each dead job.
 
-        None removes a setting; others stay. Returns all as text (`jobs=5 bytes=9`). Raises Invalid.
+        None removes a setting; others stay. Returns all as text (`jobs=5 bytes=9`, `per` in ms).
         """
         from sublet.protocol import flow
 
@@ -207,7 +208,7 @@ class Operations(SubmitOperations):
         return self._change(queue, change)
 
     def groups(self, queue: str, limit: int = 100, group: str | None = None) -> "Plan[Groups]":
-        """Return up to `limit` (≤ 1,000) groups of a queue, or only `group`. Raises Invalid."""
+        """Return up to `limit` (≤ 1,000) groups of a queue, or only `group`."""
         from sublet.operations import groups
 
         self.check_queue(queue)
@@ -217,8 +218,8 @@ class Operations(SubmitOperations):
         return found
 
     def change_group(self, queue: str, group: str, **settings: float | None) -> Plan[str]:
-        """Set a group's own `concurrency`, `rate`, `per`, `burst`, `share`; None removes one, others stay. Returns all
-        as text. Raises Invalid.
+        """Set a group's own `concurrency`, `rate`, `per`, `burst`, `share`; None removes one, others stay.
+        Returns all as text, `per` in ms.
         """
         from sublet.operations import groups
 
@@ -273,7 +274,7 @@ class Operations(SubmitOperations):
         return maintenance.maintain(self.bases, by, self.admission)
 
     def prune(self) -> Plan[tuple[int, bool]]:
-        """Delete finished jobs that are past their retention or too many. Returns how many, and whether more may remain."""
+        """Delete finished jobs past their retention or too many. Returns how many, and if more may remain."""
         return maintenance.prune(self.bases)
 
     def workers(self) -> Plan[list[WorkerInfo]]:
@@ -281,13 +282,11 @@ class Operations(SubmitOperations):
         return workers.workers(self.bases)
 
     def drain(self, worker: str) -> Plan[str]:
-        """Ask a worker to drain. Returns `drain`. Raises Invalid, NotFound, Changed."""
+        """Ask a worker to drain. Returns `drain`. Raises NotFound; Changed if it has just restarted."""
         return workers.drain(self.bases, worker)
 
     def queue(self, name: str) -> Plan[Queue]:
-        """Return a queue's number of jobs, limits and settings, also of an unknown one; `*`: the settings of one
-        partition. Raises Invalid.
-        """
+        """Return the jobs, limits and settings of a queue, known or not; `*`: the settings of one partition."""
         self.check_queue(name, "*")
         found: list[Queue] = yield reads.describe(self.base_of_queue(name), [name])
         return found[0]
@@ -304,9 +303,7 @@ class Operations(SubmitOperations):
     def queue_page(
         self, limit: int, cursor: str | None = None, within: Container[str] | None = None
     ) -> Plan[tuple[list[Queue], str | None]]:
-        """Return up to `limit` known queues, of those in `within` (None: all), and the next page's cursor; None at the
-        end. Raises Invalid for a cursor of another list.
-        """
+        """Return up to `limit` known queues, in `within` (None: all), and the next page's cursor or None."""
         at, scan, after = _queue_position(self.bases, cursor)
         found: list[Queue] = []
         while at < len(self.bases) and len(found) < limit:
@@ -337,7 +334,7 @@ class Operations(SubmitOperations):
             self.sample_at = time.monotonic() + seconds
 
     def history(self, span: "Span" = "hour") -> "Plan[History]":
-        """Return rates and numbers of jobs over the last hour, day or month (`span`). Raises Invalid."""
+        """Return rates and numbers of jobs over the last hour, day or month (`span`)."""
         from sublet.operations import history
 
         return history.history(self.bases, span)
@@ -350,7 +347,7 @@ class Operations(SubmitOperations):
         cursor: str | None = None,
         **filters: Any,
     ) -> Plan[Page]:
-        """Return a page of the jobs in these states that match the `filters`, as `Client.list_jobs`. Raises Invalid."""
+        """Return a page of the jobs in these states (None: all) that match the `filters`, fields of `Filter`."""
         wanted = job_list.filter_of(filters)
         if wanted.queue is not None:
             self.check_queue(wanted.queue)
@@ -369,7 +366,7 @@ class Operations(SubmitOperations):
         return found
 
     def keyed(self, queue: str, key: str) -> Plan[list[JobSummary]]:
-        """Return a list of the one job with this deduplication key in a queue; empty if none has it. Raises Invalid."""
+        """Return a list of the one job with this deduplication key in a queue; empty if none has it."""
         self.check_queue(queue)
         base = self.base_of_queue(queue)
         holder: bytes | None = yield Call(

@@ -37,7 +37,7 @@ class Sum(_Frozen):
     run: InSeconds
     """Seconds that an attempt takes: the average of about 20, more while attempts run longer; at first 1."""
     need: float
-    """How many jobs must run at a time so that none waits longer than `wait`; at least `running`."""
+    """About how many jobs must run at a time so that none waits longer than `wait`; at least `running`."""
     wanted: int
     """How many workers `need` requires, between the pool's `min` and `max`."""
     crew: int

@@ -94,8 +94,8 @@ def get(bases: Sequence[str], name: str) -> Plan[Pool]:
 
 
 def put(bases: Sequence[str], wanted: Pool, revision: int | None = None) -> Plan[str]:
-    """Store a pool; the result is `created`, `changed` or `unchanged`. Raises Invalid; Changed if it has
-    another revision than `revision`. The caller has checked the target.
+    """Store a pool; the result is `created`, `changed` or, without `revision`, `unchanged`. Raises Invalid;
+    Changed if it has another revision than `revision`. The caller has checked the target.
     """
     check(wanted)
     for looks in range(1 if revision is not None else LOOKS, 0, -1):
@@ -157,7 +157,9 @@ def look_at_all(bases: Sequence[str], name: str = "") -> Plan[list[Pool]]:
 def ask(
     bases: Sequence[str], name: str, queues: Sequence[str], *, summons: str, n: int, leaver: str = ""
 ) -> Plan[Summoning]:
-    """Call the script `summon` with the numbers of those queues of the pool that are in other partitions."""
+    """Call `summon` with the numbers of those queues of the pool that are in other partitions; return its
+    reply.
+    """
     elsewhere: list[Elsewhere] = []
     for base in bases[1:]:
         own = [queue for queue in queues if bases[partition_of_queue(queue, len(bases))] == base]

@@ -55,7 +55,7 @@ class CronLine:
         return None
 
     def until(self, moment: int, zone: ZoneInfo) -> int | None:
-        """Return the last occurrence at or before `moment`; None if fifty years, or all since 1970, have none."""
+        """Return the last occurrence at or before `moment`; None without one in 50 years, or since 1970."""
         for begin, end, at in self._runs(moment, zone, -1):
             i = bisect_left(self._times, min(moment + 1, end), key=at) - 1
             if i >= 0 and at(i) >= max(begin, 0):

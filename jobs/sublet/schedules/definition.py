@@ -167,7 +167,8 @@ class Schedule(BaseModel):
     next_at: Timestamp | None = None
     """The next occurrence, or the one that is held; None if the schedule is paused or has ended."""
     due_at: Timestamp | None = None
-    """When the job of `next_at` will be submitted: with jitter later; while held, the next try; None without it."""
+    """When `next_at`'s job is submitted: with jitter later; while held, the next try; None without `next_at`.
+    """
     upcoming: tuple[Timestamp, ...] = ()
     """At most five occurrences after now, in the schedule's time zone, even while paused; empty in a list."""
     last_at: Timestamp | None = None
@@ -179,7 +180,7 @@ class Schedule(BaseModel):
     fired_by: str | None = None
     fired: int = 0
     occurrences_missed: int = 0
-    """How many occurrences the misfire policy (`missed`) dropped; of a cron line, about 100 at most at a time."""
+    """How many occurrences the misfire policy dropped; of a cron line, at most about 100 at a time."""
     occurrences_skipped: int = 0
     """How many occurrences the overlap policy (`overlap`) has dropped."""
     held: str | None = None

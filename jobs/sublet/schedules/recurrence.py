@@ -180,7 +180,7 @@ def firing(recurrence: Recurrence, name: str, occurrence_ms: int, now_ms: int) -
 
 
 def upcoming(recurrence: Recurrence, after_ms: int, n: int = 5) -> list[datetime]:
-    """Return the next `n` (≤ 1,000) occurrences after a moment, in the schedule's time zone, without jitter."""
+    """Return the next `n` (≤ 1,000) occurrences after a moment, in the time zone `tz`, without jitter."""
     found: list[datetime] = []
     occurrence = _next(recurrence, after_ms)
     while occurrence is not None and len(found) < min(n, UPCOMING_MAX):

@@ -65,7 +65,7 @@ class Fault(NamedTuple):
     name: str
     """The item's id or name; or a whole key, if need be with the invalid field or member."""
     found: str
-    """What is wrong, as words of the script `repair`, separated by commas."""
+    """What is wrong, separated by commas: words of the script `repair`, `waits` or `baseless`."""
 
     @property
     def key(self) -> str:

@@ -69,7 +69,9 @@ class Facts(NamedTuple):
 
     @property
     def suggested_user(self) -> str:
-        """Return as which Redis user to run the doctor, as text; empty if this user suffices."""
+        """Return which Redis users to run the doctor as, in words; empty if this one suffices, or is an
+        admin.
+        """
         user, name = urlsplit(self.settings.redis_url).username or "", self.settings.namespace
         if not self.denied or user.endswith(("-admin", "+admin")):
             return ""
@@ -81,7 +83,7 @@ class Facts(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """Return the advice to run the doctor as another user; empty if this user suffices."""
+        """Return `suggested_user` as advice; empty without one."""
         return f"run the doctor as {self.suggested_user}" if self.suggested_user else ""
 
     @property

@@ -79,7 +79,7 @@ def text(version: tuple[int, ...]) -> str:
 
 
 def security(facts: Facts) -> Iterator[Finding]:
-    """Check whether VULNERABILITIES affect the server's release, if it is known."""
+    """Check whether VULNERABILITIES affect the server's release; no finding if that is unknown."""
     name, version = product(facts.info)
     if not version:
         return

@@ -65,7 +65,6 @@ class Selection(NamedTuple):
     message: str | None = None
     """The message of the job's last error; quoted text and numbers in it may differ."""
     tag: str | None = None
-    """A tag that the job has."""
     worker: str | None = None
     """The worker that runs the job, or ran its last attempt."""
     since: datetime | None = None
@@ -141,7 +140,7 @@ Order = Callable[[JobSummary, str], Plan[tuple[str, tuple[bytes, ...]]]]
 
 
 class _Course(NamedTuple):
-    """How far an order has come: begin of it or its count (ms), jobs found, id, place in the list."""
+    """How far an order has come: its begin or its count's (ms), jobs found, id, place in the list."""
 
     began: int
     found: int
@@ -149,7 +148,6 @@ class _Course(NamedTuple):
     place: str | None = None
 
     def cursor(self) -> str | None:
-        """Return the cursor of the next page; None after the last one."""
         return f"{self.began}/{self.found}/{self.order}@{self.place}" if self.place else None
 
 
@@ -207,7 +205,7 @@ def _stop_at_more(found: int, before: int, expected: int | None) -> None:
 
 
 def _enter(base: str, workflow_id: str, name: str) -> Plan[None]:
-    """Begin the order `name` (empty: a count) for a workflow. Raises NotFound, WrongState."""
+    """Begin the order `name` (empty: a count) for a workflow."""
     state: str = yield members.state(base, workflow_id)
     if name == "cancel" and state == "open":
         yield storing.workflow(base, workflow_id, "cancel")
