@@ -32,7 +32,7 @@ class Gaps(NamedTuple):
 
 
 def gaps(bases: Sequence[str]) -> Plan[Gaps]:
-    """Return the gaps, of queues and hooks for the 1,000 queues with the most unfinished jobs."""
+    """Return the gaps; queues and hooks only of the 1,000 queues with the most unfinished jobs."""
     waiting: dict[str, int] = {}
     tasks: Counter[str] = Counter()
     surveys: dict[str, statistics.Survey] = {}

@@ -37,7 +37,7 @@ class Operations(SubmitOperations):
     """All operations on jobs, queues and workers. Most methods return a plan, which a client runs: a
     generator that yields calls to Redis.
 
-    All raise Invalid for an invalid argument. Those for one job raise NotFound if there is none, WrongState
+    All raise Invalid for an invalid argument. Plans for one job raise NotFound if there is none, WrongState
     if its state forbids the change, Changed if it has another revision than `revision` (None: any).
     """
 
@@ -187,9 +187,9 @@ class Operations(SubmitOperations):
         return self._change(queue, lambda base, seen: verbs.resume(base, queue, seen.revision, person()))
 
     def configure(self, queue: str, **settings: float | str | None) -> Plan[str]:
-        """Set limits of a queue (`jobs`, `bytes`, and those of running jobs), or of `*`: how many finished jobs
-        (`completed`, `dead`, `cancelled`) and `queues` each partition keeps. `on_dead` names the task to submit
-        for each dead job.
+        """Set limits of a queue (unfinished `jobs`, their `bytes`, those of running jobs), or of `*`: how
+        many finished jobs (`completed`, `dead`, `cancelled`) and `queues` each partition keeps. `on_dead`
+        names the task to submit for each dead job.
 
         None removes a setting; others stay. Returns all as text (`jobs=5 bytes=9`, `per` in ms).
         """
@@ -286,7 +286,7 @@ class Operations(SubmitOperations):
         return workers.drain(self.bases, worker)
 
     def queue(self, name: str) -> Plan[Queue]:
-        """Return the jobs, limits and settings of a queue, known or not; `*`: the settings of one partition."""
+        """Return job counts, limits and settings of a queue, known or not; `*`: settings of one partition."""
         self.check_queue(name, "*")
         found: list[Queue] = yield reads.describe(self.base_of_queue(name), [name])
         return found[0]
@@ -303,7 +303,8 @@ class Operations(SubmitOperations):
     def queue_page(
         self, limit: int, cursor: str | None = None, within: Container[str] | None = None
     ) -> Plan[tuple[list[Queue], str | None]]:
-        """Return up to `limit` known queues, in `within` (None: all), and the next page's cursor or None."""
+        """Return up to `limit` known queues, if given only of `within`, and the next cursor; None at the end.
+        """
         at, scan, after = _queue_position(self.bases, cursor)
         found: list[Queue] = []
         while at < len(self.bases) and len(found) < limit:
@@ -347,7 +348,7 @@ class Operations(SubmitOperations):
         cursor: str | None = None,
         **filters: Any,
     ) -> Plan[Page]:
-        """Return a page of the jobs in these states (None: all) that match the `filters`, fields of `Filter`."""
+        """Return a page of the jobs in these states (None: all) that match the `filters`, as in `Filter`."""
         wanted = job_list.filter_of(filters)
         if wanted.queue is not None:
             self.check_queue(wanted.queue)

@@ -60,7 +60,9 @@ class ServerReport(_Frozen):
 
 
 def report(settings: Settings, bases: Sequence[str]) -> Plan[ServerReport]:
-    """Return the state of these partitions' servers. Raises Forbidden without the right to INFO."""
+    """Return the state of the servers, given one partition of each. Raises Forbidden without the right to
+    INFO.
+    """
     servers = []
     for base in bases:
         now, info = yield server_info.state(base)
