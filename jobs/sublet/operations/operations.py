@@ -303,7 +303,7 @@ class Operations(SubmitOperations):
     def queue_page(
         self, limit: int, cursor: str | None = None, within: Container[str] | None = None
     ) -> Plan[tuple[list[Queue], str | None]]:
-        """Return up to `limit` known queues, if given only of `within`, and the next cursor; None at the end."""
+        """Return up to `limit` known queues, if given only of `within`, and the next cursor or None."""
         at, scan, after = _queue_position(self.bases, cursor)
         found: list[Queue] = []
         while at < len(self.bases) and len(found) < limit:
