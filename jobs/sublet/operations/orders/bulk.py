@@ -288,7 +288,7 @@ def _course(cursor: str | None, counted_at: datetime | None) -> Plan[_Course]:
 
 
 def give(order: str, wanted: Selection, base: str, job: JobSummary, order_id: str) -> Plan[str]:
-    """Give an order, not `erase`, to one job; return the answer. `cascaded`: it was cancelled with another."""
+    """Give an order, not `erase`, to one job; return the answer. `cascaded`: cancelled with another job."""
     is_whole = order in ("retry", "cancel") and wanted.workflow is not None
     verb = partial(VERBS[order], how="all") if is_whole else VERBS[order]
     try:
