@@ -93,9 +93,9 @@ class Task(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def options(self, *, job_id: str | None = None, **changes: Any) -> "Task[P, R]":
-        """Return a copy of the task with these `Options` changed. Each job of the copy has the id `job_id`,
-        if given: only the first is stored. Raises Invalid, also for `retry_on` and `discard_on`, which only
-        `@app.task` accepts."""
+        """Return a copy of the task with these `Options` changed. With `job_id`, each job of the copy has
+        this id, behind its partition's number (`0-order-7`): only the first is stored. Raises Invalid, also
+        for `retry_on` and `discard_on`."""
         if fixed := sorted({"retry_on", "discard_on"} & set(changes)):
             raise Invalid(
                 f"task {self.name}: {' and '.join(fixed)}: exception classes are not stored with a job: give them to @app.task"
@@ -234,17 +234,17 @@ class App(Connections):
         self, handles: Sequence[Handle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
         """Wait up to `timeout` seconds for all results; return them in the handles' order. Raises the first
-        error at once, or TimeoutError; with `return_exceptions` errors are in the list."""
+        error at once, or TimeoutError; with `return_exceptions` both are in the list instead."""
         return await self.client.gather(handles, timeout, return_exceptions=return_exceptions)
 
     async def results(self, jobs: Sequence[Handle[Any] | str]) -> "list[Outcome]":
-        """Return the present state of each of `jobs` (ids or handles), in order, with the result or error of
-        an ended one."""
+        """Return the present `Outcome` of each of `jobs` (ids or handles), in order: state (None: unknown)
+        and, if it has ended, result or error."""
         return await self.client.results(jobs)
 
     def as_completed(self, handles: Sequence[Handle[R]], timeout: float = 30.0) -> AsyncIterator[Handle[R]]:
-        """Yield each handle when its job has ended. Raises TimeoutError if some have not after `timeout`
-        seconds."""
+        """Yield each handle when its job has ended, or is unknown. Raises TimeoutError if some are left after
+        `timeout` seconds."""
         return self.client.as_completed(handles, timeout)
 
     @overload
@@ -301,8 +301,8 @@ class App(Connections):
         """Declare a schedule, which submits a job of the task by a cron line or an interval. Use it above or
         below `@app.task`.
 
-        `name` is by default the task's; `payload` has the job's arguments by name; the others are fields of
-        `Recurrence`. `client.sync(app)`, `sublet schedules sync` or `sublet work` stores it. Raises Invalid."""
+        `name` is by default the task's; `payload`: the job's arguments by name; the others as in `Recurrence`.
+        `client.sync(app)`, `sublet schedules sync` or `sublet work` (on Redis) stores it. Raises Invalid."""
         when = {"cron": cron, "every": every, "tz": tz, "start": start, "end": end}
         declared = declaration(
             name, payload, **when, jitter=jitter, missed=missed, late=late, most=most, overlap=overlap
@@ -334,8 +334,8 @@ class App(Connections):
         return hook
 
     def on_failure(self, hook: F) -> F:
-        """Register `hook` and return it. A worker calls it with an `AttemptFailure` after each attempt that
-        failed, timed out, crashed or lost its lease, at most once per attempt.
+        """Register `hook` and return it. A worker calls it with an `AttemptFailure` after an attempt that
+        failed, timed out, crashed, lost its lease or made its job dead, at most once.
 
         An async function runs on the event loop, a plain one in a thread. The worker awaits it for at most
         5 s and logs its exceptions. Raises Invalid for a generator function."""
@@ -357,7 +357,7 @@ class App(Connections):
         """Declare a task that runs a program, from a template of its words: `"gzip --keep -- {path}"`. The
         job's argument `path` replaces `{path}`, and cannot become a second word or shell code.
 
-        With `shell`, `/bin/sh` runs the template. `name` is by default the program's. Raises Invalid."""
+        With `shell`, `/bin/sh` runs it. `env`: more variables. `name`: by default the program's."""
         function = command.function(template, shell=shell, cwd=cwd, env=env)
         runs: Task[..., Output] = self.task(name=name or function.__name__, run="command", **options)(
             function

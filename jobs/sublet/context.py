@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 CHECKPOINT_MAX = 64 * 1024
 LOG_MAX = 8 * 1024
-"""How many bytes of an attempt's log are kept, from its end."""
+"""Most bytes of an attempt's log that are kept, from its end."""
 SEND_SECONDS = 0.1
-"""Least seconds between two sends of a context without `notify`."""
+"""Least seconds between two sends of progress or log by a context without `notify`."""
 
 
 class Snooze(Exception):
@@ -177,9 +177,9 @@ class Context:
         return None if left is None else datetime.now(UTC) + timedelta(seconds=left)
 
     def progress(self, fraction: float, *, stage: str = "", message: str = "") -> None:
-        """Report progress (`fraction`, cut to 0 to 1), the current stage and a message. The latest report is
-        sent, at most about 4 times a second. Without `stage`, the last stage stays; the last message does
-        not. Raises Invalid unless `fraction` is a number.
+        """Report progress (`fraction`, cut to 0 to 1), the current stage (64 characters) and a message (128).
+        The latest report is sent, at most about 4 times a second. Without `stage`, the last stage stays;
+        the last message does not. Raises Invalid unless `fraction` is a number.
         """
         if not isinstance(fraction, int | float) or math.isnan(fraction):
             raise Invalid(f"progress {str(fraction)[:40]}: use a number from 0 to 1")
@@ -239,7 +239,7 @@ class Context:
         minutes: float | None = None,
     ) -> Awaitable[None]:
         """End the attempt, and run the job again after this time, the sum of all units. In that later
-        attempt, return at once. Raises Invalid without a time.
+        attempt, return at once. Raises Invalid without a time, ValueError for an invalid one.
         """
         if all(time is None for time in (seconds, days, hours, minutes)):
             raise Invalid(f"sleep {name!r} has no time: give seconds, minutes, hours or days, or a timedelta")
@@ -249,14 +249,14 @@ class Context:
 
     def wait_for(self, name: str, *, timeout: float | timedelta | None = None) -> Any:
         """Return the value of the signal `name`, which `client.signal` sends. If it has not arrived, end the
-        attempt; the job runs again when it has, or after `timeout`. Raises TimeoutError after `timeout`.
+        attempt; the job runs again when it has, or after `timeout` (None: never): then raise TimeoutError.
         """
         return self._opened().wait_for(name, None if timeout is None else checked_delay(timeout))
 
     def call(self, name: str, job: Submission) -> Any:
-        """Submit a job, made by `Task.job(…)`, as a step, and return its result. If it has not ended, end the
-        attempt; the calling job runs again when it has. Raises JobFailed, JobCancelled, QueueFull, StepsFull,
-        Invalid.
+        """Submit a job, made by `Task.job(…)`, as a step, and return its result, as read from JSON. If it has
+        not ended, end the attempt; the calling job runs again when it has. Raises JobFailed, JobCancelled,
+        QueueFull, StepsFull, Invalid.
         """
         return self._opened().call(name, job)
 
@@ -295,8 +295,8 @@ class Context:
         return json.loads(self._lease.checkpoint) if self._lease.checkpoint else None
 
     def log(self, text: str) -> None:
-        """Add text, split into lines, to the attempt's log; `logging` records of the task go there, too. The
-        last 512 lines, at most 8 KiB, of the last five attempts are kept.
+        """Add text, split into lines, to the attempt's log; `logging` records of the task go there, too.
+        Of each of the last five attempts, the last 512 lines, at most 8 KiB, are kept.
         """
         if self._log is None:
             self._log = deque()
@@ -367,7 +367,7 @@ _counting = threading.Lock()
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """In the `with` block, report that the `current` task waits for another job."""
+    """In the `with` block, report that the `current` task, if any, waits for another job."""
     context = current.get()
     if context is None:
         yield

@@ -209,7 +209,9 @@ class PayloadLost(JobsError):
 
 
 class JobFailed(JobsError):
-    """The awaited job is dead or cancelled. `code`, `message` and `detail` describe how its last attempt ended."""
+    """The awaited job is dead (cancelled: `JobCancelled`). `code`, `message` and `detail` describe how its
+    last attempt ended.
+    """
 
     def __init__(self, job_id: str, code: str, message: str = "", detail: str = "") -> None:
         super().__init__(f"job {job_id} is dead ({code}){': ' if message else ''}{message}")
@@ -217,8 +219,8 @@ class JobFailed(JobsError):
 
 
 class JobCancelled(JobFailed):
-    """The awaited job was cancelled: by an order, a newer job of its key, or the failure of a job that it
-    waited for (then `cause` names it).
+    """The awaited job was cancelled, for example by an order, a newer job of its key, or the failure of a job
+    that it waited for. `cause` names that job, or another reason; it may be empty. `code` is `cancelled`.
     """
 
     def __init__(self, job_id: str, message: str = "", detail: str = "", cause: str = "") -> None:

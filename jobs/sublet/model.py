@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSche
 
 
 def format_moment(moment: datetime) -> str:
-    """Format a moment by RFC 3339, with milliseconds: the form of all moments in JSON."""
+    """Format a moment by RFC 3339, with milliseconds: the form of moments in JSON."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -118,7 +118,8 @@ class Claimed(NamedTuple):
 
 
 class Reaped(NamedTuple):
-    """How many expired leases a reap `ended`, and due jobs it `queued`; whether `more` may remain; `come`: as in `Claimed`."""
+    """How many expired leases a reap `ended`, and due jobs it `queued`; whether `more` may remain; whether a
+    schedule is due (`come`); how many pools there are."""
 
     ended: int
     queued: int
@@ -147,7 +148,6 @@ class News(StrEnum):
     WAITING = "W"
     """1 when the task begins to wait for another job's result, 0 when the wait ends."""
     COST = "C"
-    """The job's real cost, as digits."""
     FOLLOWING = "T"
     """Some of the jobs to store when the job is completed."""
 
@@ -204,7 +204,8 @@ class Failure(NamedTuple):
 
 
 class Release(NamedTuple):
-    """An attempt that gives its job back: the job runs again after `delay` seconds, and usually has used no try."""
+    """An attempt that gives its job back: the job runs again after `delay` seconds (with `unknown_task` 1 to
+    60), and usually has used no try."""
 
     lease: Lease
     delay: float = 0
@@ -234,7 +235,8 @@ class Description(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A job's state (None: no such job), result (JSON or empty), and `story`, if it has ended: its last attempt or, if it never ran, error."""
+    """A job's state (None: no such job), result (JSON or empty) and `story`: of an ended job, its last
+    attempt or, if it never ran, error; else empty."""
 
     state: State | None
     result: bytes
@@ -263,7 +265,7 @@ class Attempt(Frozen):
 
 
 class LastError(Frozen):
-    """How the last unsuccessful attempt ended, or which upstream cancelled the job. A release counts if it is of an unknown task, or made the job dead."""
+    """How the last failed attempt ended, or why a wait for other jobs did. Most releases do not count."""
 
     code: str
     """A failure's code (an exception's name), lease_expired, timed_out, crashed, upstream, unsealed, …."""
@@ -282,7 +284,6 @@ class JobSummary(Frozen):
     key: str | None = None
     tags: tuple[str, ...] = ()
     group: str | None = None
-    """The job's group in its queue; None: no group."""
     cost: int = 1
     """How many tokens of the queue's and the group's rate each start uses."""
     payload: Any = None
@@ -302,14 +303,13 @@ class JobSummary(Frozen):
     trace: str | None = None
     schedule: str | None = None
     workflow: str | None = None
-    """The id of the job's workflow; None: no workflow."""
     replaced: int = 0
     """How often a later submit replaced the job's arguments."""
     replaced_at: Timestamp | None = None
     after: str | None = None
-    """Id of the running job with the same key, for whose end this job waits; else None."""
+    """Id of the job with the same key for whose end this job waits, or waited; else None."""
     waits_for: str | None = None
-    """What holds a queued job back: a limit, or a pause of its queue; None if it waits for its turn."""
+    """The limit, or pause of its queue, that holds a queued job back, as text; else None."""
     awaits: str | None = None
     """What a scheduled job waits for: `signal NAME`, `sleep NAME`, `call NAME`, `upstream N` (so many jobs), `retry ID` (of a failed one); else None."""
     run_at: Timestamp | None = None
@@ -334,7 +334,7 @@ class KeptStep(Frozen):
 
 
 class Job(JobSummary):
-    """A job with all that Redis keeps of it, but the values of its steps."""
+    """A job with its result, checkpoint, log and attempts, and its steps without their values."""
 
     steps: tuple[KeptStep, ...] = ()
     """The job's kept steps, oldest first. Completion deletes them."""
@@ -356,7 +356,7 @@ class Queue(Frozen):
     """Unfinished jobs: scheduled, queued and running."""
     bytes: int = 0
     limits: dict[str, int | float] = {}
-    """The limits that are set, by their names in `Client.configure` (`per` in seconds); of `*`: the namespace's."""
+    """The set limits by their names in `Client.configure` (periods in seconds); of `*`: the namespace's."""
     on_dead: str | None = None
     """TASK or QUEUE/TASK, of which a job is submitted for each dead job of the queue; None: nothing is."""
     paused_at: Timestamp | None = None

@@ -17,7 +17,7 @@ TAGS_MAX = 5
 TAG_MAX = 64
 RETENTION_MIN = 60.0
 LONGEST = 31_622_400.0
-"""Most seconds of a retention or a window: 366 days."""
+"""Most seconds of a retention, window or debounce: 366 days."""
 
 Seconds = float | timedelta
 Durability = Literal["none", "replicated", "fsync"]
@@ -25,15 +25,15 @@ Durability = Literal["none", "replicated", "fsync"]
 
 
 OnConflict = Literal["replace", "cancel_running"]
-"""`replace`: a waiting job of the key gets the new arguments; beside a running one, a new job waits for its
-end. `cancel_running`: the same, and the running job is cancelled.
+"""`replace`: a waiting job of the key gets the new arguments and options; beside a running one, a new job
+waits for its end. `cancel_running`: the same, and the running job is cancelled.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The wait before a failed job is tried again: a random 50 to 100 % of a limit. That is `first` seconds
-    after the first failure, `factor` times as much after each further one, up to `cap` seconds.
+    """The wait before a failed job is tried again: a random 50 to 100 % of a limit. The limit is `first`
+    seconds after the first failure, `factor` times as much after each further one, up to `cap` seconds.
     """
 
     first: float = 1.0
@@ -94,7 +94,7 @@ class Options:
     """How many tokens of the queue's and the group's rate each start uses; or a function, as for `group`."""
 
     def but(self, **changes: Any) -> "Options":
-        """Return a copy with these options changed. Raises Invalid for an unknown name."""
+        """Return a copy with these options changed, unchecked. Raises Invalid for an unknown name."""
         unknown = sorted(set(changes) - set(self.__slots__))
         if unknown:
             raise Invalid(f"unknown option {', '.join(unknown)}: use {', '.join(self.__slots__)}")
@@ -217,7 +217,7 @@ class Options:
 
 
 OF_SINGLE_JOBS: dict[str, Any] = dict.fromkeys(("key", "window", "debounce", "at_most", "on_conflict"))
-"""Options that jobs of a schedule do not have."""
+"""Options that jobs of a schedule do not have, all None."""
 
 
 def _computed(name: str, function: Callable[..., Any], arguments: Any) -> Any:
@@ -273,7 +273,7 @@ def check_durability(word: str) -> None:
 
 
 def milliseconds(name: str, value: Seconds, least: float = 0, most: float = 1e9) -> int:
-    """Return a duration in whole ms. Raises Invalid unless it is `least` to `most` seconds."""
+    """Return a duration in whole ms. Raises Invalid, with `name`, unless it is `least` to `most` seconds."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
         raise Invalid(f"{name} {value!r}: use a finite number of seconds, or a timedelta")

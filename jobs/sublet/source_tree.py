@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 VERSION = "0.1.0"
-"""The version, as in pyproject.toml. It is written here because a copied package has no metadata to read."""
+"""As in pyproject.toml. It is here because a copied package has no metadata."""
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent.parent
-"""The top folder of the checkout. In an installed wheel it has no meaning."""
+"""The top folder of the checkout; in a wheel without meaning."""
 
 
 def is_checkout() -> bool:

@@ -17,7 +17,7 @@ class Then(Generic[R]):
 
     result: R
     jobs: Sequence[Submission] = ()
-    """At most 10,000, in the partition of the job."""
+    """At most 10,000, for queues in the job's partition."""
     callback: Submission | None = None
     """It runs when all `jobs` are completed, at once without any; `ctx.upstream` has their results."""
     on_failure: Literal["cancel", "run", "hold"] = "cancel"
