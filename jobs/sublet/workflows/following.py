@@ -16,7 +16,7 @@ from sublet.workflows.operations import admitted
 from sublet.workflows.storing import Linked
 
 FOLLOWING_MAX = 10_000
-"""Jobs that may follow one."""
+"""Most jobs, without a callback, that may follow one."""
 ANSWERS = ("completed", "LEASE_LOST", "NOT_FOUND")
 REFUSED = "invalid_result"
 """The error code of a job whose completion was refused."""
@@ -25,7 +25,7 @@ Sender = Callable[[Sequence[Ending]], Awaitable[list[str]]]
 
 
 def check(job_id: str, following: Following) -> None:
-    """Raise Invalid unless these jobs may follow a job."""
+    """Raise Invalid if jobs that follow a job are too many, too large, repeated, or of another partition."""
     jobs = [*_all(following)]
     if len(following.jobs) > FOLLOWING_MAX:
         raise Invalid(
@@ -53,8 +53,8 @@ def _all(following: Following) -> Iterator[Submission]:
 
 
 def complete(operations: SubmitOperations, ending: Completion, following: Following) -> Plan[str]:
-    """Complete the job and store those that follow; return one of ANSWERS. Safe to repeat. Raises QueueFull,
-    OutOfMemory, WrongState, Invalid: the job still runs.
+    """Complete the job and store those that follow; return `completed`, LEASE_LOST or NOT_FOUND. Safe to
+    repeat. Raises QueueFull, OutOfMemory, WrongState, Invalid: the job still runs.
     """
     check(ending.lease.id, following)
     base = operations.bases[keys.partition_of_id(ending.lease.id) % len(operations.bases)]
@@ -90,7 +90,7 @@ def _nodes(following: Following) -> dict[str, Node]:
 
 
 def proceed(base: str, ending: Completion, workflow_id: str, jobs: Sequence[Linked]) -> Call[str]:
-    """Complete a job, and store up to 200 others. Returns one of ANSWERS, or the refusal as text."""
+    """Complete a job, and store up to 200 others. Returns `completed`, or the refusal as text."""
     return script("proceed").call(
         base, bytes.decode, storing.fields(jobs), id=ending.lease.id, token=ending.lease.token, result=ending.result,
         workflow=workflow_id,
@@ -131,13 +131,13 @@ async def settle_each(
 
 
 async def fail_instead(ending: Completion, error: JobsError, send: Sender) -> str:
-    """End a job whose completion can never be stored: as dead. Returns `dead` and the reason, or a refusal."""
+    """End a job whose completion can never be stored: as dead. Returns `dead <reason>`, or another answer."""
     (answer,) = await send([Failure(ending.lease, REFUSED, str(error), again=False)])
     return f"{answer} {error}" if answer == State.DEAD else answer
 
 
 def stored(ending: Ending, answer: str) -> tuple[Ending, str]:
-    """Return the outcome that was stored, and its answer; it is another one after `fail_instead`."""
+    """Return the outcome that was stored, and its answer: after `fail_instead`, a Failure and `dead`."""
     state, _, reason = answer.partition(" ")
     if isinstance(ending, Completion) and state == State.DEAD:
         return Failure(ending.lease, REFUSED, reason, again=False), state

@@ -9,7 +9,7 @@ from sublet.protocol import verbs
 from sublet.workflows.storing import EDGES_MAX, Linked
 
 CALL_JOBS = 40
-"""Most jobs of one call: the server stores them in under 5 ms."""
+"""Most jobs of one call."""
 CALL_EDGES = 100
 """Most edges of one call. A job with more upstreams is stored before them or, if one of these has more, after
 them, with up to 500.
@@ -54,8 +54,9 @@ def _cycle(path: Sequence[str], step: str) -> str:
 
 
 def calls(nodes: Mapping[str, Node]) -> list[list[Linked]]:
-    """Split a graph into the jobs of each call: up to 40 jobs, 100 edges and 512 KiB, or one larger. The last
-    of several calls has no jobs: it seals the workflow. Raises Invalid for a cycle, or too many upstreams.
+    """Split a graph into the jobs of each call: up to 40 jobs, 100 edges and 512 KiB, or one job with more.
+    The last of several calls has no jobs: it seals the workflow. Raises Invalid for a cycle, or too many
+    upstreams.
     """
     ordered = in_order(nodes)
     wide = _wide(ordered)

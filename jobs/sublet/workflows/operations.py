@@ -30,11 +30,12 @@ def store(
     *,
     is_repeatable: bool = False,
 ) -> Plan[list[Submitted]]:
-    """Store a workflow; return `Submitted` for each job. Raises Invalid, Refused, Unavailable, Unconfirmed.
+    """Store a workflow of `nodes` (by job id); return a `Submitted` for each, not in their order. Raises
+    Invalid, Refused, Unavailable.
 
     A graph may need several calls: none of its jobs starts before the last one. If a later call than the
-    first fails, the stored jobs are cancelled; but after Unavailable, if `is_repeatable`, they stay for the
-    caller's repetition.
+    first fails, the stored jobs are cancelled; but after Unavailable, if `is_repeatable`, they stay for a
+    repetition.
     """
     base = _check(operations, workflow_id, nodes)
     steps = graph.calls(nodes)
@@ -91,8 +92,8 @@ def _send(
 
 
 def admitted(operations: SubmitOperations, base: str, jobs: Sequence[Submission], call: Call[T]) -> Plan[T]:
-    """Make a call that stores jobs. Raises OutOfMemory, without the call, if the server has too little
-    memory.
+    """Make a call that stores jobs; return its answer. Raises OutOfMemory, without the call, if the server
+    has too little memory.
     """
     admission, size = operations.admission, estimated_bytes(jobs)
     if admission is not None and not admission.admit(base, size):

@@ -29,11 +29,11 @@ class Member(Frozen):
     after: tuple[str, ...] = ()
     """Ids of the jobs that it waits for, or waited for: the first 20."""
     after_count: int = 0
-    """How many jobs it waits for in all."""
+    """How many jobs it waits, or waited, for in all."""
     awaits: str | None = None
     """What it waits for, as `Job.awaits`: `upstream N`, `retry ID`, …; else None."""
     last_error: LastError | None = None
-    """How its last unsuccessful attempt ended, or, with the code `upstream`, which job cancelled it."""
+    """How its last unsuccessful attempt ended, or why its wait for others did; else None."""
 
 
 class StoredWorkflow(Frozen):
@@ -68,13 +68,13 @@ class Upstream(Frozen):
     queue: str | None = None
     finished_at: Timestamp | None = None
     error: LastError | None = None
-    """How its last unsuccessful attempt ended; None after completion, or without such an attempt."""
+    """How its last unsuccessful attempt ended, or why its wait for others did; else None."""
     result: Any = None
 
 
 class UpstreamPage(Frozen):
-    """Some of the jobs for which a job waits, or waited; `count`: of how many. If `cursor` is set, another
-    page follows.
+    """Some of the jobs for which a job waits, or waited; `count`: how many these are in all. If `cursor` is
+    set, another page follows.
     """
 
     upstream: tuple[Upstream, ...]
@@ -103,7 +103,9 @@ def get(
     cursor: str | None = None,
     state: State | str | Iterable[State] | None = None,
 ) -> Plan[StoredWorkflow]:
-    """Return a workflow with a page of its jobs, those in `state` (None: all). Raises NotFound, Invalid."""
+    """Return a workflow with up to `limit` (1 to 200) of its jobs in `state` (None: any). Raises NotFound,
+    Invalid.
+    """
     _check_limit(limit)
     base = operations.base_of_job(workflow_id)
     whole: StoredWorkflow = yield _head(base, workflow_id)
@@ -174,7 +176,9 @@ def upstream(
     *,
     results: bool = True,
 ) -> Plan[UpstreamPage]:
-    """Return a page of the jobs that a job waits for, of the queues in `within` (None: all). Raises NotFound, Invalid."""
+    """Return up to `limit` (1 to 200) of the jobs that a job waits, or waited, for: those of the queues in
+    `within` (None: all), with `results` of up to 1 MiB in all. Raises NotFound, Invalid.
+    """
     _check_limit(limit)
     if cursor is not None and not _INDEX.fullmatch(cursor):
         raise Invalid(f"cursor {cursor[:80]!r}: use the cursor of the page before")

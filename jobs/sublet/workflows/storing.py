@@ -44,8 +44,8 @@ def workflow(
     """Store up to 200 jobs with up to 500 edges, all or none, as members of a workflow; with an empty id,
     without one.
 
-    `how`: `open` (more calls follow), `seal` (the workflow is whole) or `cancel` (its jobs). Returns per job
-    whether it is new, or one refusal as text.
+    `how`: `open` (more calls follow), `seal` (the workflow is whole) or `cancel` (its jobs). Returns a
+    `Submitted` per job, or one refusal as text.
     """
 
     def read(reply: list[bytes]) -> list[Submitted] | str:

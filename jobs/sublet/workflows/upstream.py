@@ -11,18 +11,18 @@ from sublet.protocol.reads import shown, together
 from sublet.protocol.scripts import Call
 
 PAGE = 50
-"""Most upstreams in a page: each result has at most 256 KiB."""
+"""Most upstreams in a page."""
 
 
 class UpstreamPage(NamedTuple):
-    """Some upstreams of a job, and the index of the next one; None: there are no more."""
+    """Some upstreams of a job, by id, and the index of the next one; None: there are no more."""
 
     jobs: Sequence[tuple[str, Standing]]
     following: int | None
 
 
 def page(base: str, lease: Lease, start: int) -> Plan[UpstreamPage]:
-    """Return upstreams of a leased job from index `start` on. Raises LeaseLost, NotFound."""
+    """Return up to 50 upstreams of a leased job from index `start` on. Raises LeaseLost, NotFound."""
     ids: list[str] = yield _ids(base, lease, start)
     standings = (yield verbs.watch(base, ids[:PAGE])) if ids else []
     following = start + PAGE if len(ids) > PAGE else None
