@@ -79,7 +79,7 @@ class Arguments:
         try:
             return JsonCodec(_typed_dict(self.name, parameters, hints), f"task {self.name}")
         except Invalid:
-            for parameter in parameters:  # find the one to name
+            for parameter in parameters:
                 JsonCodec(hints.get(parameter.name, Any), f"task {self.name}: parameter {parameter.name!r}")
             raise
 
@@ -95,13 +95,13 @@ class Arguments:
         return payload and payload | self._more, self._result.json_schema("serialization")
 
     def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Write the arguments of a call as JSON. Raises Invalid if they do not match the function's parameters."""
+        """Write the arguments of a call as JSON. Raises Invalid if they do not match, or cannot be JSON."""
         try:
             bound = self._bind(args, kwargs)
             if self._untyped and not BYTES.isdisjoint(map(type, bound.values())):
                 self._refuse_bytes(bound)
             payload = self._codec.write(self._codec.check(bound))
-            if b"NaN" in payload or b"Infinity" in payload:  # here: a submit passes through fewer files
+            if b"NaN" in payload or b"Infinity" in payload:  # a submit passes through fewer files
                 refuse_constants(payload)
             return payload
         except TypeError as error:
@@ -147,7 +147,7 @@ class Arguments:
         return dict(bound.arguments)
 
     def load(self, payload: bytes) -> dict[str, Any]:
-        """Read arguments, by name, from JSON. Raises Invalid if they do not match the function's parameters."""
+        """Read arguments, by name, from JSON, without defaults. Raises Invalid if they do not match."""
         try:
             arguments: dict[str, Any] = self._codec.load(payload or b"{}")
         except ValidationError as error:
@@ -155,8 +155,8 @@ class Arguments:
         return arguments
 
     def misfits(self, payload: bytes) -> list[Misfit]:
-        """Return the arguments in a payload that are missing, unknown or of a wrong type; none if a type's
-        validator raises another error.
+        """Return the arguments in a payload that are missing, unknown or of a wrong type; also none if
+        a type's validator raises another error.
         """
         try:
             self._codec.load(payload or b"{}")
@@ -228,7 +228,7 @@ def _result_type(hint: Any) -> Any:
 
 
 def _mismatch(error: PydanticSerializationError) -> str:
-    """Return the reason without the value, which may be secret."""
+    # without the value, which may be secret
     found = _UNEXPECTED.search(str(error))
     if found is None:
         return f"that cannot be written as JSON: {error}"
@@ -267,7 +267,9 @@ def _fits(adapter: TypeAdapter[Any], value: Any) -> bool:
 
 
 def path_in(value: Any, parts: tuple[str | int, ...], *, is_missing: bool) -> Path:
-    """Convert the place of a pydantic error to the names and positions that lead to it in the value."""
+    """Convert the place of a pydantic error to the names and positions that lead to it in the value. If it
+    `is_missing`, the last one is where it should be.
+    """
     path: list[str | int] = []
     for part in parts:
         fits = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int)

@@ -35,7 +35,7 @@ RENEWAL = 3600.0
 """Seconds after which a worker publishes its tasks again, 10 % more or less."""
 RETRY = 60.0
 PATIENCE = 1.0
-"""How many seconds a worker's end waits for a publication under way."""
+"""Most seconds that a worker's end waits for a publication under way."""
 
 
 class TaskOptions(BaseModel):
@@ -65,9 +65,7 @@ class TaskOptions(BaseModel):
     keep_payload: bool = False
 
     def options(self) -> Options:
-        """Convert to `Options`. Raises Invalid, TypeError or ValueError for options that another program
-        wrote.
-        """
+        """Convert to `Options`. Raises Invalid, TypeError or ValueError."""
         return options_of(self.model_dump())
 
 
@@ -78,7 +76,7 @@ class TaskInfo(BaseModel):
 
     name: str
     summary: str = ""
-    """The first line of the function's docstring."""
+    """The first line of the function's docstring, at most 200 characters."""
     options: TaskOptions = TaskOptions()
     arguments: dict[str, Any] | None = None
     """JSON Schema of the payload; None if unknown."""
@@ -158,7 +156,7 @@ def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Plan[
 
 
 def revision(base: str) -> Call[int]:
-    """Read how often the catalogue has changed."""
+    """Read a number that grows with each change of the catalogue; at first 0."""
     return Call((("HGET", base, "published"),), lambda number: int(number or 0))
 
 

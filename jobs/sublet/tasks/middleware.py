@@ -23,7 +23,7 @@ def entered(hooks: Sequence[Hook], context: Context) -> ExitStack:
 
 
 async def entered_on_loop(hooks: Sequence[Hook], context: Context) -> AsyncExitStack:
-    """Enter the context managers of the middleware, the first hook's outermost. The caller closes the
+    """Enter all context managers of the middleware, the first hook's outermost. The caller closes the
     returned stack.
     """
     async with AsyncExitStack() as stack:

@@ -35,8 +35,8 @@ def check_name(name: str, function: Function, tasks: Mapping[str, NamedTask]) ->
 
 
 def resolve(name: str, tasks: Collection[str], place: str) -> str:
-    """Return `name` if it is in `tasks`, else the only task that ends with a dot and `name`. Raises Invalid;
-    `place` (MODULE:APP) is for the message.
+    """Return `name` if it is in `tasks`, else the only task that ends with a dot and `name`. Raises Invalid
+    for none or several; `place` (MODULE:APP) is for the message.
     """
     if name in tasks:
         return name

@@ -13,7 +13,7 @@ from sublet.protocol.scripts import Call
 
 
 class PublishedTask(NamedTuple):
-    """A task of the catalogue. Options that cannot be read are the defaults."""
+    """A task of the catalogue. If its options cannot be read, all are the defaults."""
 
     name: str
     options: Options

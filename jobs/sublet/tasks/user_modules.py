@@ -45,13 +45,13 @@ def import_by_name(name: str, hint: str = "") -> ModuleType:
         if error.name and f"{name}.".startswith(f"{error.name}."):
             raise _missing(name) from error
         raise Invalid(_why(name, error) + hint) from error
-    except BaseException as error:  # a module may raise anything on import, and may exit
+    except BaseException as error:  # a module may raise anything, and exit
         raise Invalid(_why(name, error) + hint) from error
 
 
 def include_module(app: object, name: str) -> None:
-    """Import a module that declares tasks of an app. Raises Invalid if that fails, or if it declares tasks,
-    all of another App.
+    """Import a module that declares tasks of an app. Raises Invalid if that fails, or if all tasks that it
+    declares are another App's.
     """
     try:
         names: Iterable[Any] = vars(import_by_name(name)).values()

@@ -13,7 +13,7 @@ from sublet.errors import Invalid
 
 BASE64: Any = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
 SHOWN: Any = {"ser_json_inf_nan": "constants"}
-"""Write NaN and Infinity, not null, unless a model's config differs."""
+"""Makes pydantic write NaN and Infinity, not null, unless a model's config differs."""
 _NO_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
 _WITH_CONFIG = ("model", "dataclass", "typed-dict")
 _OPAQUE = ("config", "cls", "default", "expected", "function", "members", "metadata")
@@ -37,7 +37,7 @@ class JsonCodec:
         if self.adapter.pydantic_complete:  # else an annotation names a class that is not defined yet
             _check(self.adapter.core_schema, subject)
 
-    # Not TypeAdapter's methods, which cost as much as the work itself. Made at first use.
+    # Not TypeAdapter's methods, which cost as much as the work itself.
     @cached_property
     def check(self) -> Callable[[Any], Any]:
         """A function that checks and converts a value. It raises pydantic's ValidationError."""
@@ -91,7 +91,7 @@ class JsonCodec:
 
 class _Base64Schema(GenerateJsonSchema):
     def bytes_schema(self, schema: Any) -> dict[str, Any]:
-        """Describe bytes as text in base64. Both alphabets are read; that of base64url is written."""
+        """Both alphabets are read; that of base64url is written."""
         found: dict[str, Any] = {
             "type": "string",
             "contentEncoding": "base64" if self.mode == "validation" else "base64url",

@@ -169,7 +169,6 @@ def _wrong_value(schema: dict[str, Any], value: Any) -> str:
 
 
 def _is_encoded(encoding: Any, text: str) -> bool:
-    """Whether pydantic decodes a text: either alphabet, padded or not."""
     if encoding not in ("base64", "base64url"):
         return True
     is_mixed = ("-" in text or "_" in text) and ("+" in text or "/" in text)

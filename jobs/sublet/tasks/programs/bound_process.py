@@ -58,7 +58,7 @@ def spawn_bound(
 
     With `grace` (seconds), the program gets SIGTERM then, and SIGKILL `grace` later; with a pipe `others`,
     only SIGKILL, when the pipe's writers have ended or `grace` is over. It inherits the file descriptors
-    `keep`, and `lock` (-1: none). It leads its own session: the terminal's Ctrl-C does not reach it.
+    `keep`, `lock` and `others` (-1: none). It leads its own session: the terminal's Ctrl-C does not reach it.
 
     On Linux, without `grace`, the kernel kills it (PR_SET_PDEATHSIG). Otherwise a watchdog process does, once
     all forked (not spawned) children of this process have ended too.

@@ -39,7 +39,7 @@ def function(
     template: str, *, shell: bool = False, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
 ) -> Callable[..., Awaitable[Output]]:
     """Make the function of a task that runs the program of this template; with `shell`, by /bin/sh. Its
-    parameters are the template's fields (`{path}`).
+    parameters are the template's fields (`{path}`). `env`: variables besides the worker's.
 
     Raises Invalid for a template that cannot be split, has no program, or has fields that are not plain
     names.
@@ -133,8 +133,9 @@ async def any_program(
     env: dict[Variable, Text] | None = None,
     input: Text = "",
 ) -> Output:
-    """Run the program `argv`, or the shell script `shell`, with `input` as standard input. Workers have this
-    task, `command`, only with `commands=True`: its submitters can run anything.
+    """Run the program `argv`, or the shell script `shell`, with `input` as standard input. Raises Discard
+    unless one of them is given, ProgramFailed. Workers have this task only with `commands=True`: its
+    submitters can run anything.
     """
     if bool(argv) is bool(shell):
         raise Discard('the payload must have either "argv", a list of words, or "shell", a script')

@@ -44,12 +44,12 @@ class ProcessGuard:
         self._send(f"+{group} {self._groups[group]}\n")
 
     def forget(self, group: int) -> None:
-        """Stop watching a group: it has ended, or another guard watches it."""
+        """Stop watching a group."""
         if self._groups.pop(group, None) is not None:
             self._send(f"-{group}\n")
 
     def check(self) -> None:
-        """Start a new guard process if the old one has died. Called with every heartbeat."""
+        """Start a new guard process if the old one has died."""
         if self._process and self._process.poll() is not None:
             self._replace("it has died")
 

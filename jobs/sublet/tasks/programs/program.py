@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 SHELL = "/bin/sh"
 KEPT = 64 * 1024
-"""How many bytes of stdout, and of stderr, are kept: half from the beginning, half from the end."""
+"""Most bytes of stdout, and of stderr, that are kept: half from the beginning, half from the end."""
 WRITTEN = 120 * 1024
 """Most bytes of stdout and of stderr as JSON, where a control character takes six, so that both fit into a
 result.
@@ -48,7 +48,7 @@ class Output(BaseModel):
 
 class ProgramFailed(Exception):
     """A program failed. `code` is `exit_<n>`, `killed_<SIGNAL>` or `not_started`; `detail` has the
-    ends of its stdout and stderr, at most 4 KiB in all.
+    last parts of its stdout and stderr, at most 4 KiB in all.
     """
 
     def __init__(self, code: str, message: str, detail: str = "") -> None:
@@ -66,7 +66,7 @@ class ProgramCall(NamedTuple):
     patience: Callable[[], float] = lambda: PATIENCE
     """Returns the seconds from SIGTERM to SIGKILL when the attempt ends early; 0: only SIGKILL."""
     ended_early: Callable[[str], None] = lambda output: None
-    """Called with the end of the output when the attempt must end early."""
+    """Called with the last part of the output after a program was ended early."""
 
 
 async def run(call: ProgramCall) -> Output:
@@ -132,8 +132,8 @@ class Program(asyncio.SubprocessProtocol):
         self.exited.set()
 
     def ends(self) -> str:
-        """Return the ends of stdout and stderr, each under its name, at most 4 KiB in all; empty without
-        output.
+        """Return the last parts of stdout and stderr, each under its name, at most 4 KiB in all; empty
+        without output.
         """
         texts = {name: self.kept[fd].text().strip() for name, fd in (("stdout", 1), ("stderr", 2))}
         found = {name: f"{name}:\n{text}\n".encode() for name, text in texts.items() if text}
