@@ -154,7 +154,7 @@ class Task(Generic[P, R]):
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission:
         payload, options, rules = self.arguments.dump(args, kwargs), self.defaults, self._rules
-        if rules is None:  # they depend on the arguments
+        if rules is None:
             rules = options.of(self.arguments.named(args, kwargs)).rules()
         return self.app.operations.submission(
             self.name, payload, options.queue, rules, self._job_id, options.durability
@@ -220,7 +220,7 @@ class App(Connections):
     @property
     def client(self) -> "Client":
         """The client of the running event loop: made at first use, closed by `aclose` or at the loop's end."""
-        latest, client = self._clients.latest  # read here: a submit passes through fewer files
+        latest, client = self._clients.latest  # a submit passes through fewer files
         if client is not None and latest is asyncio.get_running_loop():
             return client
         return self._clients.get()
@@ -301,7 +301,7 @@ class App(Connections):
         """Declare a schedule, which submits a job of the task by a cron line or an interval. Use it above or
         below `@app.task`.
 
-        `name` is by default the task's; `payload`: the job's arguments by name; the others as in `Recurrence`.
+        `name` is by default the task's; `payload`: the job's arguments by name; others as in `Recurrence`.
         `client.sync(app)`, `sublet schedules sync` or `sublet work` (on Redis) stores it. Raises Invalid."""
         when = {"cron": cron, "every": every, "tz": tz, "start": start, "end": end}
         declared = declaration(

@@ -88,7 +88,6 @@ class Context:
         notify: Callable[[], None] | None = None,
         opener: StepOpener | None = None,
     ) -> None:
-        # small: one is made for every attempt
         self._lease, self._send, self._notify, self._opener = lease, send, notify, opener
         self._started = time.monotonic()
 
@@ -335,9 +334,7 @@ class Context:
             self.flush()
 
     def flush(self) -> None:
-        """Send the pending progress and log. The context's owner calls this after each `notify`, and at the
-        attempt's end.
-        """
+        """Send the pending progress and log. Its owner calls this after each `notify`, and at the end."""
         if not self._unsent:
             return
         self._sent_at = time.monotonic()

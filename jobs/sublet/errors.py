@@ -46,9 +46,7 @@ class Refused(JobsError):
 
 
 class NotFound(Refused):
-    """The job, workflow, queue, worker, schedule or pool does not exist, or was deleted. Check the id or
-    name.
-    """
+    """The job, workflow, queue, worker, schedule or pool does not exist, or was deleted."""
 
     code = "NOT_FOUND"
 
@@ -253,7 +251,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint for the end of an error message, such as `, did you mean queue?`; empty if no name in
     `known` is like `word`.
     """
-    from difflib import get_close_matches  # slow to import, and needed only after a mistake
+    from difflib import get_close_matches  # slow to import
 
     matches = get_close_matches(word, list(known), n=1)
     return f", did you mean {matches[0]}?" if matches else ""

@@ -34,7 +34,7 @@ class State(StrEnum):
     DEAD = "dead"
     """The job is not tried again. It is deleted after 14 days (or its longer retention), or when too many are kept."""
     CANCELLED = "cancelled"
-    """The job was cancelled. It is deleted as a dead job is."""
+    """It is deleted as a dead job is."""
 
 
 FINISHED = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
@@ -265,7 +265,7 @@ class Attempt(Frozen):
 
 
 class LastError(Frozen):
-    """How the last failed attempt ended, or why a wait for other jobs did. Most releases do not count."""
+    """How the last unsuccessful attempt ended, or why a wait for other jobs did. Few releases count."""
 
     code: str
     """A failure's code (an exception's name), lease_expired, timed_out, crashed, upstream, unsealed, …."""
@@ -361,7 +361,7 @@ class Queue(Frozen):
     """TASK or QUEUE/TASK, of which a job is submitted for each dead job of the queue; None: nothing is."""
     paused_at: Timestamp | None = None
     revision: int = 0
-    """The queue's version number, which grows with each operator's command on it."""
+    """Grows with each operator's command on the queue."""
     exists: bool = True
     """Whether Redis knows the queue: it had a job or a setting."""
 

@@ -191,7 +191,7 @@ class Options:
 
     def _check(self) -> None:
         check_name("queue", self.queue)
-        if not (type(self.priority) is int and -100 <= self.priority <= 100):  # True is an int, too
+        if not (type(self.priority) is int and -100 <= self.priority <= 100):
             raise Invalid(f"priority {self.priority!r}: use a whole number from -100 to 100")
         if self.key is not None and not (isinstance(self.key, str) and self.key):
             raise Invalid(f"key {self.key!r}: use text of 1 character or more, or None for no key")

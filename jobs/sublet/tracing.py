@@ -43,7 +43,7 @@ class OpenTelemetry:
     that child processes trace, too.
 
     Spans go to `tracer_provider`, by default the global one. An attempt's span links to the submit's span;
-    with `parent` it is a child of that: one trace from the submit to the last attempt.
+    with `parent` it is a child of that.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
