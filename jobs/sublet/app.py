@@ -269,7 +269,7 @@ class App(Connections):
 
         `name` is by default the function's name; `run` is "loop" for an async function, else "process". An
         exception of a class, or subclass, in `discard_on` makes the job dead at once. With `retry_on`, so
-        does any other than those in `retry_on`. Raises Invalid, e.g. for a name in use or an unknown option."""
+        does any other than those in `retry_on`; the nearest class decides. Raises Invalid for a name in use."""
         if function is None:
             return lambda function: self.task(
                 function, name=name, run=run, retry_on=retry_on, discard_on=discard_on, **options
@@ -357,7 +357,7 @@ class App(Connections):
         """Declare a task that runs a program, from a template of its words: `"gzip --keep -- {path}"`. The
         job's argument `path` replaces `{path}`, and cannot become a second word or shell code.
 
-        With `shell`, `/bin/sh` runs it. `env`: more variables. `name`: by default the program's."""
+        With `shell`, `/bin/sh` runs the template. `env`: more variables. `name`: by default the program's."""
         function = command.function(template, shell=shell, cwd=cwd, env=env)
         runs: Task[..., Output] = self.task(name=name or function.__name__, run="command", **options)(
             function

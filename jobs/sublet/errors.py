@@ -46,7 +46,9 @@ class Refused(JobsError):
 
 
 class NotFound(Refused):
-    """The job, workflow, queue, worker, schedule or pool does not exist, or was deleted."""
+    """The job, workflow, queue, worker, schedule or pool does not exist, or was deleted. Check the id or
+    name.
+    """
 
     code = "NOT_FOUND"
 
@@ -66,7 +68,7 @@ class WrongState(Refused):
 
 
 class Changed(Refused):
-    """The job, queue, worker, schedule or pool has another revision than the call names. Read it again, then
+    """The job, queue, worker, schedule, pool or partition has changed since it was read. Read it again, then
     decide.
     """
 

@@ -257,7 +257,7 @@ class Attempt(Frozen):
     claimed_at: Timestamp
     ended_at: Timestamp
     code: str
-    """How it ended: `completed`, `cancelled`, `released`, `suspended`, or a failure's code (timed_out, an exception's name, …)."""
+    """How it ended: `completed`, `cancelled`, `released`, `suspended`, or another code (timed_out, an exception's name, …)."""
     message: str = ""
     detail: str = ""
     log: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ INSTALLED = {"site-packages", "dist-packages"}
 
 
 def is_module_name(name: object) -> bool:
-    """Whether this could be a module's full name, such as `shop.mail`."""
+    """Whether this could be a module's full name."""
     return isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
 
 

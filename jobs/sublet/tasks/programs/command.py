@@ -41,8 +41,7 @@ def function(
     """Make the function of a task that runs the program of this template; with `shell`, by /bin/sh. Its
     parameters are the template's fields (`{path}`). `env`: variables besides the worker's.
 
-    Raises Invalid for a template that cannot be split, has no program, or has fields that are not plain
-    names.
+    Raises Invalid for a wrong template or `env`.
     """
     words = [_pieces(template, template)] if shell else _words(template)
     name = _program(template, words)
