@@ -267,8 +267,8 @@ def _fits(adapter: TypeAdapter[Any], value: Any) -> bool:
 
 
 def path_in(value: Any, parts: tuple[str | int, ...], *, is_missing: bool) -> Path:
-    """Convert the place of a pydantic error to the names and positions that lead to it in the value. If it
-    `is_missing`, the last one is where it should be.
+    """Convert the place of a pydantic error to the names and positions that lead to it in the value or, if it
+    `is_missing`, to where it should be.
     """
     path: list[str | int] = []
     for part in parts:

@@ -35,7 +35,7 @@ FailureHook = Callable[[AttemptFailure], Awaitable[None] | None]
 
 
 def check_hook(hook: object) -> None:
-    """Raise Invalid unless `hook` is a plain or async function."""
+    """Raise Invalid if `hook` is not callable, or a generator function."""
     if not callable(hook) or inspect.isgeneratorfunction(hook) or inspect.isasyncgenfunction(hook):
         name = getattr(hook, "__name__", repr(hook)[:80])
         raise Invalid(f"on_failure {name}: give a plain or async function that takes an AttemptFailure")

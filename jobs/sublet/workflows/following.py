@@ -103,7 +103,7 @@ async def settle_each(
     send_following: Callable[[Completion, Following], Awaitable[str]],
 ) -> list[str]:
     """Send outcomes by kind, and, one by one, completions with jobs that follow; return the answers in order.
-    A full queue or server is the answer `QUEUE_FULL …`; jobs that can never be stored make the job dead.
+    Two more answers: `QUEUE_FULL …` (queue or server), `dead <reason>` (the jobs can never be stored).
     """
     answers: dict[int, str] = {}
 

@@ -9,7 +9,7 @@ from sublet.protocol import verbs
 from sublet.workflows.storing import EDGES_MAX, Linked
 
 CALL_JOBS = 40
-"""Most jobs of one call."""
+"""Most jobs that `calls` puts into one call."""
 CALL_EDGES = 100
 """Most edges of one call. A job with more upstreams is stored before them or, if one of these has more, after
 them, with up to 500.

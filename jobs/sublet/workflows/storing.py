@@ -7,9 +7,9 @@ from sublet.model import Submission, Submitted
 from sublet.protocol.scripts import Call, script
 
 JOBS_MAX = 200
-"""Most jobs in one call."""
+"""Most jobs that the script takes."""
 EDGES_MAX = 500
-"""Most edges in one call."""
+"""Most edges that the script takes."""
 
 
 class WorkflowResult(NamedTuple):

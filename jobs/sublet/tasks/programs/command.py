@@ -133,7 +133,7 @@ async def any_program(
     input: Text = "",
 ) -> Output:
     """Run the program `argv`, or the shell script `shell`, with `input` as standard input. Raises Discard
-    unless one of them is given, ProgramFailed. Workers have this task only with `commands=True`: its
+    unless one of the two is given, ProgramFailed. Workers have this task only with `commands=True`: its
     submitters can run anything.
     """
     if bool(argv) is bool(shell):
