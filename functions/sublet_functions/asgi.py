@@ -33,9 +33,9 @@ from sublet_functions.http.response import DISCARD_SECONDS, SECURITY_HEADERS, St
 log = logging.getLogger(__name__)
 
 FREEZES = ("VERCEL", "AWS_LAMBDA_FUNCTION_NAME", "SUBLET_SUMMON_FIRST")
-"""Environment variables that show, unless empty or `0`, that the platform freezes processes between requests."""
+"""Environment variables: any of them, unless empty or `0`, shows that the platform freezes idle processes."""
 CONTINUE_SECONDS = 1.0
-"""Most seconds until a client that waits with `Expect: 100-continue` is told to send its body."""
+"""Most seconds until a client that waits with `Expect: 100-continue` gets a response or the 100."""
 
 
 class LoopState:
@@ -48,7 +48,7 @@ class LoopState:
         self._finishing: asyncio.Task[None] | None = None
 
     def end(self) -> None:
-        """Answer waiting requests and end streams now; let workers finish or release their jobs. Do not wait."""
+        """Answer waiting requests and end streams now; give workers 5 s to end. Do not wait."""
         self.hosted.hurry()
         self.streams.stop()
         self._finishing = self._finishing or asyncio.create_task(self.hosted.finish())
@@ -62,8 +62,8 @@ class LoopState:
 
 
 class StopSignals:
-    """At SIGTERM or SIGINT, ends the API on all event loops, then calls the server's own handler: long polls
-    and streams would delay the server's stop.
+    """At SIGTERM or SIGINT, begins to end the API on each loop, and calls the server's own handler: long
+    polls and streams would delay its stop.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class StopSignals:
         self._hooks: dict[int, partial[None]] = {}
 
     def add(self, state: LoopState) -> None:
-        """End this state's API at the next signal. Only the main thread can set handlers."""
+        """End this state's API at a signal, if the server handles it. Only the main thread can set handlers."""
         self._forget_closed()
         self._states.add(state)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -83,7 +83,7 @@ class StopSignals:
                     self._hooks[number] = hook
 
     def remove(self, state: LoopState) -> None:
-        """Do not end this state at a signal. Without any state, restore the server's handlers."""
+        """Do not end this state at a signal. If no other state is left, restore the server's handlers."""
         self._states.discard(state)
         self._forget_closed()
         if not self._states:

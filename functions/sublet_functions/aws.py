@@ -22,15 +22,15 @@ from sublet_functions.http.request import Request, fold_headers
 from sublet_functions.http.response import Response
 
 RESERVE = 1.0
-"""Seconds kept free at an invocation's end: workers have ended by then."""
+"""So many seconds before an invocation's time limit, a request or worker that still runs is given up."""
 TEXT_MAX = 1_000_000
-"""Most bytes of a body that is returned as text; others become base64."""
+"""Most bytes of a body that is returned as text. A larger one, or one not in UTF-8, becomes base64."""
 BODY_MAX = 4_700_000
-"""Most bytes of a body: as base64 they fit into the 6 MB of Lambda. A larger one becomes a 413."""
+"""Most bytes of a response's body: as base64 they fit into Lambda's 6 MB. A larger one becomes a 413."""
 ADAPTER_HEADER = "x-amzn-request-context"
 """A header of the Lambda Web Adapter, which the handler removes from clients' requests."""
 HTTP_KEYS = ("requestContext", "httpMethod", "rawPath", "routeKey", "multiValueHeaders")
-"""Each event of an HTTP request has at least one of these keys."""
+"""An event with any of these keys is an HTTP request: refused, unless `requestContext` has `http`."""
 
 
 class EventFailed(Exception):
@@ -46,10 +46,10 @@ class Context(Protocol):
 
 
 def handler(event: Any, context: Context) -> Any:
-    """Answer the HTTP request of an event in Lambda's format; for another event run the tick or worker, and
-    return the totals.
+    """Answer an HTTP request in Lambda's format, errors too; for another event run the tick or worker that it
+    asks for, and return the totals.
 
-    Raises EventFailed if the tick or worker fails or takes too long, or the event is malformed or not supported.
+    Raises EventFailed if that fails or takes too long, or the event is malformed or not supported.
     """
     global _kept
     if _kept is None or _kept.process != os.getpid():

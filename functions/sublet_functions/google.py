@@ -23,7 +23,7 @@ class TickFailed(Exception):
 
 def http(request: Any) -> Response:
     """Answer a Flask request, without the Content-Type that Flask adds to an empty response."""
-    from werkzeug.wrappers import Response  # part of the framework
+    from werkzeug.wrappers import Response
 
     response = Response.from_app(app, request.environ)
     if response.status_code in BODILESS or response.content_length == 0:

@@ -57,12 +57,12 @@ async def serve(
 ) -> None:
     """Serve the API until SIGTERM, SIGINT or SIGHUP; with `stop`, until `stop.ask` instead.
 
-    `report` gets the URL when the server listens. Without `tokens` only loopback addresses are served.
-    Without Redis, most requests are answered 503. With a `worker_host`, `POST /work` runs workers, for clients
-    with a token or one of the `secrets`. On a stop, waiting requests are answered at once, workers finish or
-    release their jobs, and other requests have 8 s; a second signal ends them. `summon_first`: a response
-    waits until workers are summoned, as this process may then freeze. `check_tasks`: see `KnownTasks`. Raises
-    Invalid for unusable settings or addresses, JobsError for a port in use.
+    `report` gets the URL when the server listens. Without `tokens`, `host` must be a loopback address.
+    Without Redis, most requests are answered 503. With a `worker_host`, `POST /work` runs workers, for
+    clients with a token or a signature by one of the `secrets`. On a stop, waiting requests are answered at
+    once, workers have 5 s to finish jobs, and other requests 8 s; a second signal ends all. `summon_first`: a
+    response waits until workers are summoned, as this process may then freeze. `check_tasks`: the `policy` of
+    `KnownTasks`. Raises Invalid for unusable settings or addresses, JobsError for a port in use.
     """
     tokens, limits = tokens or Tokens(), limits or Limits()
     sockets = listen(host, port, loopback_only=not tokens.needed)

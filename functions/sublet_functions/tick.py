@@ -59,7 +59,7 @@ def run_tick(
     payloads without a job; return the totals. `by`: the caller's name, for `GET /stats`. `summon` summons workers if
     there are pools (default: with the invokers that the environment allows).
 
-    Raises JobsError at once if Redis is unavailable or schedules cannot be fired.
+    Raises JobsError if Redis is unavailable or, after summoning, if schedules could not be fired.
     """
     start = time.monotonic()
     summary, store = TickSummary(), client.store
@@ -100,7 +100,9 @@ class RoundResult(NamedTuple):
 
 
 def one_round(operations: Operations, by: str, summary: TickSummary) -> Plan[RoundResult]:
-    """Do due maintenance and fire schedules; add to `summary`. Summon no worker. Without a namespace do nothing."""
+    """Do due maintenance and fire schedules; add to `summary`. Summon no worker. Without a namespace only
+    count the round.
+    """
     summary.rounds += 1
     try:
         return (yield from _maintain(operations, by, summary))

@@ -22,7 +22,7 @@ from sublet.worker.summary import Summary
 from sublet.worker.worker import Report, Worker
 
 SUMMON_SECONDS = 0.5
-"""Least seconds for summoning other workers at the worker's end, beyond its own time."""
+"""Summoning other workers at the worker's end may take so many seconds, even if its own time is over."""
 
 
 async def work(
@@ -58,9 +58,9 @@ async def work(
     unfinished jobs and, at once, a job whose `timeout` does not fit into the rest, unless it could never fit.
     `worker_id`: by default SUBLET_WORKER_ID. Other options: `WorkerConfig` and `Worker.run`.
 
-    With `drain`, the worker ends when it was idle for `linger` seconds and its `pool`, if any, can spare it. A
-    worker on Redis that ends otherwise summons workers for its jobs, by `invokers` (None: those that the
-    environment allows).
+    With `drain`, the worker ends when it was idle for `linger` seconds and its `pool`, if any, can spare it.
+    Unless `Summary.dismissed`, a worker on Redis then summons workers for its queues, by `invokers` (None:
+    those that the environment allows).
 
     SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released; a second signal
     releases them at once. With `obey`, which gets the worker, signals are left to the caller. `connect`
@@ -150,9 +150,8 @@ def _obey_signals(worker: Worker) -> None:
 
 
 def on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop`, and not that of an earlier call, at each SIGTERM, SIGINT and SIGHUP. For the main thread."""
+    """Call `stop`, instead of an earlier one, at each SIGTERM, SIGINT and SIGHUP. Only in the main thread."""
     loop = asyncio.get_running_loop()
-    # not the main thread
     with contextlib.suppress(NotImplementedError, RuntimeError):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             # under nohup SIGHUP stays ignored

@@ -78,14 +78,14 @@ class Wsgi:
         return ResponseIterator(call, response, is_head=is_head, cut=partial(cut, environ))
 
     def close(self) -> None:
-        """End this process's event loop, and wait; a later request starts a new one."""
+        """End this process's event loop, and wait up to 12 s; a later request starts a new one."""
         thread = self._threads.pop(os.getpid(), None)
         if thread:
             thread.close()
 
     def ask(self, request: Request, principal: Principal | None = None) -> Response:
-        """Return the response, with a body of bytes, to a request that did not arrive by WSGI. Raises
-        LoopUnresponsive.
+        """Answer a request that did not arrive by WSGI; the response's body is bytes. `principal`: as in
+        `Hosted.answer`. Raises LoopUnresponsive.
         """
         thread = self._thread()
 
@@ -109,7 +109,7 @@ class Wsgi:
                     async with asyncio.timeout(BODY_SECONDS + 1):
                         return await call.in_thread(partial(read_body, environ, most, BODY_SECONDS))
                 except TimeoutError:
-                    cut(environ, socket.SHUT_RD)  # ends the server's read
+                    cut(environ, socket.SHUT_RD)
                     raise Problem(
                         "timeout",
                         f"the body did not arrive within {BODY_SECONDS:g} s: send it faster, or less of it",
