@@ -8,8 +8,8 @@ from sublet_functions.schemas.query import Empty, PageQuery
 
 
 async def list_audit(call: Call[Empty, PageQuery]) -> Response:
-    """List the orders that people gave over HTTP or on a command line (cancel, pause, …), newest first. About
-    the last 1,000 of each partition are kept.
+    """List the orders that people gave over HTTP or on a command line (cancel, pause, …), newest first, for
+    the token's queues. About the last 1,000 of each partition are kept.
     """
     asked = call.query
     with invalid_at("query", "cursor"):

@@ -32,4 +32,4 @@ class Call(Generic[B, Q]):
     known: KnownTasks | None = None
     """The tasks that this server knows; the dispatcher always sets it."""
     sharing: Sharing | None = None
-    """The shared answers and how old ones the client accepts; None: it wants a new one."""
+    """The shared answers, and how old an answer the client accepts; None: it wants a new one."""

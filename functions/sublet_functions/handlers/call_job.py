@@ -17,7 +17,9 @@ from sublet_functions.schemas.steps import CallRequest
 
 
 async def call_job(call: Call[CallRequest, Empty]) -> Response:
-    """Store a job as a step of a running job, once. While the returned step is of kind call, suspend with this kind."""
+    """Store a job as a step of a running job, once, and return the step. While its kind is call, the stored
+    job has not ended: suspend with this kind.
+    """
     job_id, asked = call.path["id"], call.body
     check_submits(call)
     job, _ = submission(call, asked.job, None, await known_tasks(call, [asked.job]))

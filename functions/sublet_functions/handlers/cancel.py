@@ -8,7 +8,7 @@ from sublet_functions.schemas.requests import JobAction
 
 
 async def cancel(call: Call[JobAction, Empty]) -> Response:
-    """Cancel a job. 200 if it waited; 202 if it runs: its worker gets the request with its next heartbeat."""
+    """Cancel a job. 200 if it waited; 202 if it runs: its worker ends it at a heartbeat; 409 if it ended."""
     job_id = call.path["id"]
     await check_job(call)
     answer = await call.store.follow(call.store.operations.cancel(job_id, call.body.revision))

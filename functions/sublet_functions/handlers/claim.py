@@ -16,8 +16,8 @@ DEAD_MAX = 16
 
 
 async def claim(call: Call[Claim, Empty]) -> Response:
-    """Claim up to `n` jobs: of the first queue first, or in turns (see `queues`); with `wait`, wait for one.
-    204 if there is none.
+    """Claim up to `n` jobs: of the first queue first, or in turns (see `queues`); wait up to `wait` seconds
+    for one. 204 if there is none.
     """
     asked = call.body
     claimed = await call.store.claim(

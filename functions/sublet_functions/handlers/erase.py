@@ -8,7 +8,7 @@ from sublet_functions.schemas.requests import JobAction
 
 
 async def erase(call: Call[JobAction, Empty]) -> Response:
-    """Delete a finished job for good; repeated, this gives 404. Old events keep its id."""
+    """Delete a finished job for good; 409 for an unfinished one, 404 if repeated. Old events keep its id."""
     job_id = call.path["id"]
     await check_job(call)
     answer = await call.store.erase(job_id, call.body.revision)

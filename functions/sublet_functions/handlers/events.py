@@ -38,8 +38,8 @@ READS_MAX = 1000
 
 
 async def events(call: Call[Empty, EventsQuery]) -> Response:
-    """Return a page of events after a position (default: now), or stream them for 5 minutes if the client accepts
-    `text/event-stream`.
+    """Return a page of events after a position (default: now), with `wait` until there is one, or stream them
+    for 5 minutes if the client accepts `text/event-stream`.
     """
     event_stream, headers = call.store.event_stream(), call.request.headers
     last_id = headers.get("last-event-id")
@@ -168,7 +168,7 @@ async def _stream(
         if not is_out:
             try:
                 page, is_new = await _read(event_stream, page.cursor, STREAM_PAGE, call), True
-            except Unavailable:  # after a 503 a browser does not reconnect
+            except Unavailable:
                 is_out = True
 
 

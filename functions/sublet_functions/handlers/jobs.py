@@ -26,8 +26,8 @@ def shown(stored: Stored, principal: Principal) -> Stored:
 
 
 async def get_job(call: Call[Empty, WaitQuery]) -> Response:
-    """Return one job with its first five and last five attempts, once it has ended or after `wait` seconds. Payload,
-    result and checkpoint are null unless the token sees payloads (`GET /whoami`).
+    """Return one job with its first and last five ended attempts; with `wait`, when it has ended, or after so
+    many seconds. Payload, result and checkpoint are null unless the token sees payloads (`GET /whoami`).
     """
     job_id, store = call.path["id"], call.store
     await check_job(call)

@@ -88,8 +88,8 @@ class KnownTasks:
         self._lock = asyncio.Lock()
 
     async def refresh(self, names: Iterable[str]) -> None:
-        """Read the catalogue again if it is old, and the app lacks one of these names. If Redis is
-        unavailable, the old one is used.
+        """Read the catalogue again if it is old and the app lacks one of these names. Keep the old one if
+        Redis is unavailable.
         """
         others = [name for name in names if name not in self._app]
         if self.policy == "off" or self._is_recent(others):
@@ -140,7 +140,7 @@ class KnownTasks:
         return f"task {name!r}: {where}no worker has published it{near or ': check the name'}"
 
     def infos(self, published: dict[str, TaskInfo]) -> dict[str, TaskInfo]:
-        """Return descriptions of the app's and the published tasks, by name."""
+        """Return descriptions of the app's tasks and the other `published` ones, sorted by name."""
         own = {name: catalogue.describe(name, task) for name, task in self._app.items()}
         return dict(sorted((published | own).items()))
 

@@ -37,9 +37,7 @@ def job_state(job_id: str, word: str) -> dict[str, Any]:
     state, _, due = word.partition(" ")
     if state in REFUSALS:
         raise lease_problem(job_id, state)
-    at = (
-        {"due_at": timestamp(float(due))} if due and int(due) < LAST else {}
-    )  # a wait without a limit has none
+    at = {"due_at": timestamp(float(due))} if due and int(due) < LAST else {}  # LAST: no limit
     return {"id": job_id, "state": state} | at
 
 

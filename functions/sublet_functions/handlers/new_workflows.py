@@ -36,7 +36,7 @@ _WHOLE_ID = re.compile(r"[0-9]{1,5}-")
 
 @dataclass
 class _Graph:
-    """A request's jobs as they are to be stored, and what it calls them."""
+    """A request's jobs as they are to be stored."""
 
     asked: Sequence[WorkflowJob]
     id: str
@@ -45,7 +45,7 @@ class _Graph:
     warnings: list[str] = field(default_factory=list)
 
     def labels(self) -> dict[str, str]:
-        """Return each job's name by id: else its own id, or `jobs.<position>`."""
+        """Return what the request calls each job, by id."""
         return {
             job_id: job.name or (job_id if job.id else f"jobs.{at}")
             for at, (job, job_id) in enumerate(zip(self.asked, self.ids, strict=True))
@@ -53,8 +53,8 @@ class _Graph:
 
 
 async def submit_workflow(call: Call[NewWorkflow, Empty]) -> Response:
-    """Store up to 10,000 jobs that wait for each other, all or none, and return their ids. 201 if one is new; 200 if all
-    were there, by the same id or Idempotency-Key.
+    """Store up to 10,000 jobs that wait for each other, and return their ids. No job starts before all are
+    stored. 201 if one is new; 200 if all were there, by the same id or Idempotency-Key.
     """
     key = idempotency_key(call)
     graph = await _graph(call, key)
@@ -139,7 +139,7 @@ async def _digest(asked: NewWorkflow) -> str:
 
 
 async def _in_turns(jobs: Sequence[WorkflowJob]) -> AsyncIterator[tuple[int, WorkflowJob]]:
-    """Yield each job with its position; let other requests run meanwhile."""
+    """Let other requests run meanwhile."""
     for at, job in enumerate(jobs):
         if at % AT_ONCE == AT_ONCE - 1:
             await asyncio.sleep(0)
@@ -180,7 +180,7 @@ def _targets(
 
 
 async def _check_scope(call: Call[NewWorkflow, Empty], graph: _Graph) -> None:
-    """Raise Problem for a job outside of the token's queues, or another one's workflow."""
+    """Raise Problem for a job or workflow outside of the token's queues."""
     others = [one for node in graph.nodes.values() for one in (*node.after, *node.into)]
     hidden = await outside(call, [one for one in dict.fromkeys(others) if one not in graph.nodes])
     for at, job in enumerate(graph.asked):

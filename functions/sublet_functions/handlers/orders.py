@@ -14,22 +14,22 @@ from sublet_functions.schemas.query import Empty
 
 
 async def retry_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Retry up to 200 dead or (with `state`) cancelled jobs of a filter."""
+    """Retry, or with `dry_run` count, up to 200 dead or (with `state`) cancelled jobs of a filter."""
     return await _order(call, "retry")
 
 
 async def cancel_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Cancel up to 200 waiting or (with `state`) running jobs of a filter."""
+    """Cancel, or with `dry_run` count, up to 200 waiting or (with `state`) running jobs of a filter."""
     return await _order(call, "cancel")
 
 
 async def promote_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Queue up to 200 scheduled jobs of a filter."""
+    """Queue, or with `dry_run` count, up to 200 scheduled jobs of a filter."""
     return await _order(call, "promote")
 
 
 async def erase_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Delete up to 200 finished jobs of a filter."""
+    """Delete, or with `dry_run` count, up to 200 finished jobs of a filter."""
     return await _order(call, "erase")
 
 

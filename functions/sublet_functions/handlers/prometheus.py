@@ -19,7 +19,6 @@ _LE = (*(str(bound / 1000) for bound in BOUNDS), "+Inf")
 
 async def exposition(found: NamespaceStatistics) -> bytes:
     """Return a namespace's metrics as text."""
-    # up to a megabyte
     return await asyncio.to_thread(_text, found)
 
 
@@ -34,7 +33,7 @@ class _NamespaceCollector(Collector):
         self._found = found
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing."""
+        """Return ()."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

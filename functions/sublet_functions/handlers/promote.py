@@ -8,7 +8,9 @@ from sublet_functions.schemas.requests import JobAction
 
 
 async def promote(call: Call[JobAction, Empty]) -> Response:
-    """Queue a scheduled job now, even if it waits for other jobs; 409 if it waits for a signal."""
+    """Queue a scheduled job now, even if it waits for other jobs; 409 if it waits for a signal, or is in
+    another state.
+    """
     job_id = call.path["id"]
     await check_job(call)
     state = await call.store.follow(call.store.operations.promote(job_id, call.body.revision))

@@ -8,7 +8,9 @@ from sublet_functions.schemas.requests import Retry
 
 
 async def retry(call: Call[Retry, Empty]) -> Response:
-    """Queue a dead or cancelled job again, with all its tries (`max_attempts`). It keeps its steps unless `anew`."""
+    """Retry a dead or cancelled job: queue it, or let it wait for other jobs again, with all its tries. It
+    keeps its steps unless `anew`.
+    """
     job_id = call.path["id"]
     await check_job(call)
     state = await call.store.follow(

@@ -19,20 +19,20 @@ CHUNK = 50
 
 @dataclass(frozen=True, slots=True)
 class NamespaceStatistics:
-    """The numbers of a namespace: sums over its partitions, and of each queue."""
+    """The numbers of a namespace: sums over its partitions, and those of up to 1,000 queues."""
 
     sizes: dict[str, int]
     totals: dict[str, int]
     queues: tuple[QueueNumbers, ...]
-    """Numbers by queue, sorted by name. The last one may be `*`: the sum of queues that are not counted one
-    by one.
+    """Numbers by queue, sorted by name. The last one may be `*`: durations, dead and cancelled jobs of the
+    queues that the scripts do not count one by one.
     """
     oldest: dict[str, float]
     """Queue → seconds since its first queued job was due."""
     left_out: int
-    """How many queues were not read."""
+    """How many queues were not read, if all were asked for."""
     unserved: dict[str, int]
-    """Queues that no worker and no pool's invoker serves → number of queued jobs, the most first."""
+    """Those of `queues` that no worker and no pool's invoker serves → queued jobs, the most first."""
     workers: int
     maintenance_age: float | None
     """Seconds since the last maintenance; None before the first."""
@@ -45,7 +45,9 @@ class NamespaceStatistics:
 
 
 async def names_within(store: Store, scope: Scope) -> tuple[tuple[str, ...], int]:
-    """Return at most a thousand names of the queues in a scope, and how many more there are."""
+    """Return the first thousand names in a scope, known queues and those that it names itself, and how many
+    more there are.
+    """
     found = set(scope.names)
     if scope.beginnings:
         known = await asyncio.gather(
@@ -57,7 +59,7 @@ async def names_within(store: Store, scope: Scope) -> tuple[tuple[str, ...], int
 
 async def shared_statistics(call: Call[Any, Any]) -> tuple[NamespaceStatistics, float]:
     """Return the statistics of all queues, shared with other clients if this one accepts older ones, and when
-    they were read (inf: now). Raises Unavailable.
+    they were read (monotonic clock; inf: now). Raises Unavailable.
     """
     if call.sharing is None:
         return await read_statistics(call.store), math.inf
@@ -66,7 +68,9 @@ async def shared_statistics(call: Call[Any, Any]) -> tuple[NamespaceStatistics, 
 
 
 async def read_statistics(store: Store, names: Sequence[str] | None = None) -> NamespaceStatistics:
-    """Read the statistics of the queues `names`, or of all (the thousand busiest). Raises Unavailable."""
+    """Read the namespace's numbers, and those of the queues `names` (None: the thousand busiest). Raises
+    Unavailable.
+    """
     bases = store.operations.bases
     found_surveys = await asyncio.gather(*(store.run(statistics.survey(base)) for base in bases))
     surveys = dict(zip(bases, found_surveys, strict=True))

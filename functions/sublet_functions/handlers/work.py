@@ -21,11 +21,11 @@ SUMMONER = Principal("summons", frozenset({Role.WORK}))
 
 
 async def work(call: Call[Summons, WorkQuery]) -> Response:
-    """Run a worker until its queues are empty or its time (`for`) is over. A signature (Standard Webhooks) is accepted
-    instead of a token.
+    """Run a worker until its queues are empty or its time (`for`) is over. A signature (Standard Webhooks) is
+    accepted instead of a token.
 
-    Status and headers are sent at once, the summary when the worker has ended. Disconnecting does not end the
-    worker.
+    Status and headers are sent when the worker can claim, the summary when it has ended. Disconnecting does
+    not end it.
     """
     if call.worker_host is None:
         raise Problem(
@@ -37,8 +37,8 @@ async def work(call: Call[Summons, WorkQuery]) -> Response:
 
 
 async def verify_signature(request: Request, tokens: Tokens, secrets: Secrets) -> tuple[Request, Principal]:
-    """Check the signature of a request; return the request with its body, and SUMMONER. Raises Problem unless it
-    is valid, or if a server without tokens must not trust the request.
+    """Check the signature of a request; return the request with its body, and the client, always SUMMONER.
+    Raises Problem unless it is valid, or if a server without `tokens` must not trust the request.
     """
     untrusted = tokens.untrusted_reason(request.headers)
     if untrusted:

@@ -88,7 +88,7 @@ class WorkerRun:
 
     async def response_body(self) -> AsyncIterator[bytes]:
         """Yield line breaks while the worker runs, so that gateways keep the connection; then its summary as
-        JSON.
+        JSON, or raise its error.
         """
         while not self.task.done():
             await asyncio.wait([self.task], timeout=KEEP_ALIVE)
@@ -131,8 +131,8 @@ class WorkerHost:
         return seconds
 
     async def start(self, summons: Summons, seconds: float | None) -> WorkerRun:
-        """Start a worker, whose time `seconds` may shorten; return its run when it can claim. Raises Problem if
-        `most` workers run or the server stops, and the error of a failed start.
+        """Start a worker, whose time `seconds` may shorten; return its run when it can claim. Raises Problem
+        if `most` workers run or the server stops, and the error of a failed start.
         """
         if self._stopped:
             raise Problem("busy", "this server is stopping: send the request to another server")
@@ -182,8 +182,8 @@ class WorkerHost:
             log.error("a worker%s failed: %s%s", whose, type(error).__name__, words)
 
     async def finish(self, seconds: float, hurried: asyncio.Event) -> None:
-        """Start no more workers; wait up to `seconds` until the running ones have ended. After 5 s, or 1 s before
-        the end, they release their jobs. Return early if `hurried` is set.
+        """Start no more workers; wait up to `seconds` until the running ones have ended. They release jobs
+        after 5 s, or 1 s before the end if that is earlier. Return early if `hurried` is set.
         """
         self._stopped = True
         self._ends = time.monotonic() + seconds
@@ -204,7 +204,7 @@ class WorkerHost:
             idle.cancel()
 
     async def aclose(self) -> None:
-        """End all workers: they release their jobs in at most 4 s, then they are cancelled."""
+        """End all workers: they have up to 4 s, within the time of `finish`; then they are cancelled."""
         self._stopped = True
         if self._runs:
             self._stop()
