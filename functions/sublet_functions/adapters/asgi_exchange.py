@@ -19,11 +19,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 ROUNDS = 8
-"""Rounds of the event loop within which a server may report a disconnect."""
+"""So many rounds of the event loop a claim's response waits for the server to report a disconnect."""
 SMALL = 64 * 1024
 """Before the end of a claim's response of more bytes, the client's connection is checked again."""
 AHEAD = 64 * 1024
-"""Most bytes of a body that are received before the application reads them."""
+"""While so many bytes of a body are unread, no more are received."""
 
 
 class RequestStream:
@@ -122,8 +122,8 @@ class ResponseSender:
         self._seconds = seconds
 
     async def send(self, shutdown: StreamShutdown) -> None:
-        """Send the response; `shutdown` ends its stream. Raises OSError if the client has disconnected, or reads
-        nothing for `seconds`.
+        """Send the response; `shutdown` ends its stream, unless that is finite. Raises OSError if the client
+        reads nothing for `seconds` or, in a claim, has disconnected.
         """
         response = self._response
         if isinstance(response.body, bytes):
@@ -204,7 +204,7 @@ async def dismiss(send: Send) -> None:
 
 
 def target_of(scope: Message) -> tuple[str, str] | None:
-    """Return path and query as the client sent them, without the path of a mount; None if they are invalid."""
+    """Return path (without that of a mount) and query, percent-encoded; None for neither a path nor a URL."""
     raw = scope.get("raw_path")
     if raw is None:
         raw = quote_path(scope["path"].encode("utf-8", "replace")).encode()

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 APP = "SUBLET_APP"
 """Environment variable with the app whose jobs `POST /work` runs here, as MODULE:APP."""
 IDLE = 60.0
-"""With `freezes`, connections are opened again after so many seconds without a request: gateways drop them."""
+"""With `freezes`, a request after more idle seconds opens new connections: gateways drop idle ones."""
 REST_SECONDS = 0.8
 """With `freezes`: most seconds that a response waits until disconnected clients' jobs are released."""
 CLOSE_SECONDS = 3.0
@@ -41,7 +41,7 @@ class Hosted:
     secrets from `os.environ`.
 
     `freezes`: the platform may freeze the process between requests. So workers are summoned before a response
-    is sent.
+    (not a stream) is sent.
     """
 
     def __init__(self, *, freezes: bool = False) -> None:
@@ -53,12 +53,12 @@ class Hosted:
         self._logged = ""
 
     async def start(self) -> None:
-        """Check the settings; Redis need not be available. Raises Invalid, also if tokens are missing."""
+        """Read and check the settings; Redis is not asked. Raises Invalid, also if tokens are missing."""
         if not self._open().tokens.needed:
             raise Invalid(NO_TOKENS)
 
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
-        """Answer one request, with a 503 if settings are invalid. Raises only CancelledError.
+        """Answer one request, with a 503 if settings are invalid or lack tokens. Raises only CancelledError.
 
         `principal`: the client, if the platform has authenticated it; else the route's own rule decides.
         """

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 START_SECONDS = 10.0
 CHECK_SECONDS = 0.5
-"""Seconds between two checks of the loop and the client by a waiting thread."""
+"""Seconds between two checks of loop and client by a waiting thread."""
 STUCK_SECONDS = 30.0
 """Calls fail if the loop has not run for so many seconds."""
 DEADLINE_CHECK_SECONDS = 1.0
@@ -127,7 +127,7 @@ class LoopThread:
         atexit.unregister(self.close)
         if self._thread is None or not self._thread.is_alive() or os.getpid() != self._pid:
             return
-        with contextlib.suppress(RuntimeError):  # it has ended
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(CLOSE_SECONDS + DISCARD_SECONDS)
 
@@ -274,7 +274,7 @@ class LoopCall:
         async def cancel() -> None:
             (task,) = begun
             task.cancel()
-            # undoes a result after the thread's wait, too
+            # also after the thread's wait
             await asyncio.wait([task], timeout=STUCK_SECONDS)
             if undo and task.done() and not task.cancelled() and task.exception() is None:
                 await undo(task.result())

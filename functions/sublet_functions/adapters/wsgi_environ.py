@@ -62,7 +62,7 @@ def headers_of(environ: Environ) -> dict[str, str]:
 
 
 def has_body(environ: Environ) -> bool:
-    """Whether the request may have a body, by its headers."""
+    """Whether the request may have a body, by its headers or the server's `wsgi.input_terminated`."""
     return any(
         environ.get(name) for name in ("CONTENT_LENGTH", "HTTP_TRANSFER_ENCODING", "wsgi.input_terminated")
     )
@@ -71,8 +71,8 @@ def has_body(environ: Environ) -> bool:
 def read_body(environ: Environ, most: int, seconds: float) -> bytes:
     """Return the whole body, of at most `most` bytes.
 
-    Raises Problem if it is too large, cut off, takes more than `seconds`, or is chunked and the server does
-    not support that, and for an invalid Content-Length.
+    Raises Problem if it is too large, cut off, takes more than `seconds` (a blocked read: longer), or is
+    chunked and the server does not support that, and for an invalid Content-Length.
     """
     length = _length(environ)
     if length is not None and length > most:
@@ -135,7 +135,7 @@ def _is_closed(one: Any) -> bool:
     try:
         poll.register(one.fileno(), _CLOSED)
         return bool(poll.poll(0))
-    except (OSError, ValueError):  # closed on this side, too
+    except (OSError, ValueError):  # closed here, too
         return True
 
 
