@@ -71,7 +71,7 @@ class StopSignals:
         self._hooks: dict[int, partial[None]] = {}
 
     def add(self, state: LoopState) -> None:
-        """End this state's API at a signal, if the server handles it. Only the main thread can set handlers."""
+        """End this state's API at signals that the server handles. Only the main thread sets handlers."""
         self._forget_closed()
         self._states.add(state)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -32,7 +32,7 @@ CLOSE_SECONDS = 10.0
 
 
 class Application(Protocol):
-    """The application that runs on the loop: the API."""
+    """The API, which runs on the loop."""
 
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
         """Answer one request; raises only CancelledError."""
@@ -83,7 +83,6 @@ class LoopThread:
         self._over: asyncio.Event
         self.application: Application
         self.rounds = 0
-        """Rounds of the loop that `ping` has counted."""
 
     def start(self) -> None:
         """Start the thread and the loop unless they run, and wait. Raises LoopUnresponsive after 10 s."""

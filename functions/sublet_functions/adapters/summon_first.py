@@ -16,7 +16,7 @@ SUMMON_SECONDS = 8.0
 
 
 class Application(Protocol):
-    """The application that answers requests: the API."""
+    """The API."""
 
     async def answer(self, request: Request) -> Response:
         """Answer one request."""

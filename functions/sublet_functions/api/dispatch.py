@@ -60,7 +60,7 @@ PAGES, FILES = "/ui/", "/ui/static/"
 HEARTBEATS = frozenset({heartbeat, heartbeat_batch})
 """Handlers whose large bodies do not wait behind those of others: a late heartbeat loses the lease."""
 CONDITIONS = ("if-match", "if-none-match", "if-unmodified-since")
-"""Headers with preconditions (RFC 9110, 13.1), refused unless the request only reads."""
+"""Headers with preconditions (RFC 9110, 13.1), refused except for GET and HEAD."""
 PUBLIC = Principal("", frozenset())
 
 AnyRoute = Route[Any, Any]
@@ -82,12 +82,13 @@ class Api:
     app: "App | None" = None
     """The app whose tasks this server knows, besides the catalogue's."""
     check_tasks: str = ""
-    """What happens to a job whose task or arguments are wrong: see `KnownTasks`."""
+    """What happens to a job whose task or arguments are wrong: the `policy` of `KnownTasks`."""
     base_path: str = field(default_factory=lambda: os.environ.get(BASE_PATH, ""))
-    """The path below which a gateway serves the API; links begin with it. A malformed one raises Invalid."""
+    """The path below which a gateway serves the API (default: SUBLET_BASE_PATH); links begin with it. A
+    malformed one raises Invalid.
+    """
     _outage: OutageLog = field(default_factory=OutageLog, init=False)
     _failed_at: float = field(default=0.0, init=False)
-    """When Redis was last unavailable, until that is over."""
     _queues: BodyQueues = field(default_factory=BodyQueues, init=False)
     _shared: SharedReads = field(default_factory=SharedReads, init=False)
     _shared_statistics: SharedReads = field(default_factory=SharedReads, init=False)
@@ -209,7 +210,6 @@ class Api:
         return {**path, "id": full}
 
     def _below(self, request: Request) -> Request:
-        """Return a request with its path below `base_path`."""
         base, path = self.base_path, request.path
         if path == base or path.startswith(f"{base}/"):
             path = path[len(base) :] or "/"
@@ -220,13 +220,13 @@ class Api:
             return await _parse(request, route)
         name = principal.name
         if route.handler in HEARTBEATS:
-            name += " heartbeats"  # a token's name contains no blank
+            name += " heartbeats"
         with self._queues.enter(name, request.read) as read:
             return await _parse(replace(request, read=read), route)
 
     def authorize(self, request: Request, route: AnyRoute, principal: Principal | None = None) -> Principal:
-        """Return the client: PUBLIC if the route needs no token; else `principal` or, without one, the token's. Raises
-        Problem if the client may not use the route.
+        """Return the client: PUBLIC if the route needs no token; else `principal` or, without one, the
+        token's or, without a token, that of SUBLET_OPEN. Raises Problem if the client may not use the route.
         """
         untrusted = self.tokens.untrusted_reason(request.headers) if principal is None else ""
         if untrusted:

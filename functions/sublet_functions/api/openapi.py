@@ -39,8 +39,8 @@ A token has one or more of these roles. `sublet serve` without tokens serves onl
 
 - `submit`: submit jobs, send signals, read the catalogue of tasks
 - `work`: claim jobs, and everything else that a worker needs
-- `read`: read everything except the audit, tokens of leases, payloads, results and checkpoints
-- `payloads`: with `read`, read payloads, results and checkpoints, too; `submit`, `work` and `admin` include this
+- `read`: read everything except the audit, tokens of leases, payloads, results, checkpoints and chunks' values
+- `payloads`: with `read`, read payloads, results, checkpoints and chunks' values, too; `submit`, `work` and `admin` include this
 - `metrics`: read statistics and queues
 - `tick`: run ticks, from a cron
 - `admin`: everything, such as cancel, retry, promote, reschedule, pause, limits, schedules and drain

@@ -233,9 +233,9 @@ SHARED = frozenset(
         ),
     }
 )
-"""Handlers that only read: clients that accept an older answer may share one."""
+"""Handlers of whose answers clients that accept an older one may share one."""
 WITH_PAYLOADS = frozenset({list_jobs, get_job, get_schedule, list_upstream})
-"""Handlers whose answers have payloads: shared ones are kept for 5 s only."""
+"""Handlers whose answers have payloads: shared ones are kept for at most 5 s."""
 ERASING = frozenset({erase, erase_many})
 """Handlers after which all shared answers are dropped."""
 ROUTES = tuple(

@@ -37,7 +37,6 @@ PAGE = "index.html"
 ROOT, MODULES = "{root}", "{modules}"
 _DESCRIPTION = rb"/\*\*(?:(?!\*/).)*\*/"
 _DESCRIPTIONS = re.compile(rb"^[ \t]*%b[ \t]*\n|%b" % (_DESCRIPTION, _DESCRIPTION), re.MULTILINE | re.DOTALL)
-"""The descriptions in a module, which no browser needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class StaticFile:
 
 @cache
 def static_files() -> Mapping[str, StaticFile]:
-    """Return the dashboard's files by name."""
+    """Return the dashboard's files by name, modules without their descriptions."""
     folder = package_files("sublet_functions.dashboard") / "static"
     found = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
     return {

@@ -1,4 +1,4 @@
-"""The route `POST /jobs/{id}/call`: store a job as a step of a running one."""
+"""`POST /jobs/{id}/call`: store a job as a step of a running one."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The route `POST /jobs/{id}/cancel`."""
+"""`POST /jobs/{id}/cancel`."""
 
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.within import check_job

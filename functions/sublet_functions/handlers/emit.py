@@ -1,4 +1,4 @@
-"""The route `POST /jobs/{id}/emit`: append chunks to the stream of a running job."""
+"""`POST /jobs/{id}/emit`: append chunks to the stream of a running job."""
 
 from sublet.errors import LeaseLost, NotFound
 from sublet.steps import chunks

@@ -1,4 +1,4 @@
-"""The route `POST /jobs/{id}/erase`: delete a finished job."""
+"""`POST /jobs/{id}/erase`: delete a finished job."""
 
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.within import check_job

@@ -36,8 +36,6 @@ _WHOLE_ID = re.compile(r"[0-9]{1,5}-")
 
 @dataclass
 class _Graph:
-    """A request's jobs as they are to be stored."""
-
     asked: Sequence[WorkflowJob]
     id: str
     ids: list[str] = field(default_factory=list)
@@ -45,7 +43,6 @@ class _Graph:
     warnings: list[str] = field(default_factory=list)
 
     def labels(self) -> dict[str, str]:
-        """Return what the request calls each job, by id."""
         return {
             job_id: job.name or (job_id if job.id else f"jobs.{at}")
             for at, (job, job_id) in enumerate(zip(self.asked, self.ids, strict=True))
@@ -139,7 +136,6 @@ async def _digest(asked: NewWorkflow) -> str:
 
 
 async def _in_turns(jobs: Sequence[WorkflowJob]) -> AsyncIterator[tuple[int, WorkflowJob]]:
-    """Let other requests run meanwhile."""
     for at, job in enumerate(jobs):
         if at % AT_ONCE == AT_ONCE - 1:
             await asyncio.sleep(0)
@@ -180,7 +176,6 @@ def _targets(
 
 
 async def _check_scope(call: Call[NewWorkflow, Empty], graph: _Graph) -> None:
-    """Raise Problem for a job or workflow outside of the token's queues."""
     others = [one for node in graph.nodes.values() for one in (*node.after, *node.into)]
     hidden = await outside(call, [one for one in dict.fromkeys(others) if one not in graph.nodes])
     for at, job in enumerate(graph.asked):

@@ -1,4 +1,4 @@
-"""The route `POST /jobs/{id}/proceed`: complete a job, and store the jobs that follow it."""
+"""`POST /jobs/{id}/proceed`: complete a job, and store the jobs that follow it."""
 
 from typing import Any
 

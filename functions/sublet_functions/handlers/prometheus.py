@@ -33,7 +33,6 @@ class _NamespaceCollector(Collector):
         self._found = found
 
     def describe(self) -> Iterable[Metric]:
-        """Return ()."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""The routes `POST /jobs/{id}/release` and `POST /jobs/release`: give jobs back."""
+"""`POST /jobs/{id}/release` and `POST /jobs/release`: give jobs back."""
 
 from sublet import model
 from sublet_functions.handlers.call import Call

@@ -1,4 +1,4 @@
-"""The route `POST /jobs/{id}/reschedule`."""
+"""`POST /jobs/{id}/reschedule`."""
 
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.leases import job_state

@@ -1,4 +1,4 @@
-"""The route `POST /jobs/{id}/retry`: queue a dead or cancelled job again."""
+"""`POST /jobs/{id}/retry`: queue a dead or cancelled job again."""
 
 from sublet_functions.handlers.call import Call
 from sublet_functions.handlers.within import check_job

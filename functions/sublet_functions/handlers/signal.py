@@ -1,4 +1,4 @@
-"""The route `POST /jobs/{id}/signal`: send a signal to a job."""
+"""`POST /jobs/{id}/signal`: send a signal to a job."""
 
 from sublet.steps.calls import STEP_MAX
 from sublet_functions.handlers.call import Call

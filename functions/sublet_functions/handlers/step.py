@@ -1,4 +1,4 @@
-"""The route `POST /jobs/{id}/step`: keep and read the steps of a running job."""
+"""`POST /jobs/{id}/step`: keep and read the steps of a running job."""
 
 from typing import Any
 

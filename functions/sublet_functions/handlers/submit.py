@@ -40,7 +40,7 @@ from sublet_functions.schemas.query import Empty, EventQuery
 from sublet_functions.schemas.requests import ExponentialBackoff, NewJob, NewJobBatch
 
 _KEY = re.compile(r'"([ !#-\[\]-~]{1,255})"|([!#-~]{1,255})')
-"""A quoted string (draft-ietf-httpapi-idempotency-key-header), or the bare word that many clients send."""
+"""Quoted (draft-ietf-httpapi-idempotency-key-header), or a bare word, as many clients send it."""
 PLAIN = frozenset({"task", "payload", "queue", "id", "durability"})
 """Fields of a request that leave the task's options as they are."""
 OPTIONS = frozenset(Options.__slots__) & NewJob.model_fields.keys() - {"durability"}

@@ -1,4 +1,4 @@
-"""The routes `POST /jobs/{id}/suspend` and `POST /jobs/suspend`: end attempts whose tasks wait."""
+"""`POST /jobs/{id}/suspend` and `POST /jobs/suspend`: end attempts whose tasks wait."""
 
 from sublet import model
 from sublet_functions.handlers.call import Call

@@ -1,4 +1,4 @@
-"""The route `POST /jobs/{id}/upstream`: the outcomes of the jobs that a running job waited for."""
+"""`POST /jobs/{id}/upstream`: the outcomes of the jobs that a running job waited for."""
 
 from typing import Any
 

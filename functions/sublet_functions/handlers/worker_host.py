@@ -107,7 +107,7 @@ class WorkerHost:
         self.seconds = seconds
         self._runs: set[WorkerRun] = set()
         self._stopped = False
-        self._ends = float("inf")  # of the time that `finish` was given
+        self._ends = float("inf")  # set by `finish`
         self.stuck = 0
         """How many tasks ignored their cancellation. An orderly exit would wait for them for ever."""
 
