@@ -48,7 +48,7 @@ class LoopState:
         self._finishing: asyncio.Task[None] | None = None
 
     def end(self) -> None:
-        """Answer waiting requests and end streams now; give workers 5 s to end. Do not wait."""
+        """Answer waiting requests and end endless streams now; give workers 5 s to end. Do not wait."""
         self.hosted.hurry()
         self.streams.stop()
         self._finishing = self._finishing or asyncio.create_task(self.hosted.finish())

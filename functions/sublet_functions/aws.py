@@ -22,7 +22,7 @@ from sublet_functions.http.request import Request, fold_headers
 from sublet_functions.http.response import Response
 
 RESERVE = 1.0
-"""So many seconds before an invocation's time limit, a request or worker that still runs is given up."""
+"""So many seconds before an invocation's time limit, an unfinished request, tick or worker is given up."""
 TEXT_MAX = 1_000_000
 """Most bytes of a body that is returned as text. A larger one, or one not in UTF-8, becomes base64."""
 BODY_MAX = 4_700_000

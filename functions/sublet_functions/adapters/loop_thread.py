@@ -122,7 +122,7 @@ class LoopThread:
             await asyncio.wait(tuple(self._tasks), timeout=DISCARD_SECONDS)
 
     def close(self) -> None:
-        """End the loop, and wait up to 12 s; workers on it release their jobs. Leave a parent process's loop alone."""
+        """End the loop and its workers, and wait up to 12 s. Leave a parent process's loop alone."""
         atexit.unregister(self.close)
         if self._thread is None or not self._thread.is_alive() or os.getpid() != self._pid:
             return

@@ -1,8 +1,8 @@
 """`GET /events`: changes of jobs' states, as a page of JSON or a stream of server-sent events (WHATWG HTML,
 9.2).
 
-Data of other Redis clients cannot break a stream's framing: ids are digits, an event's name is a state or
-`missed`, JSON escapes the rest.
+Ids are digits, names are states or `missed`, JSON escapes the rest: stored data cannot break a stream's
+framing.
 """
 
 import asyncio

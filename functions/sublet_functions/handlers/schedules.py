@@ -95,7 +95,7 @@ async def resume_schedule(call: Call[Empty, Empty]) -> Response:
 
 
 async def run_schedule(call: Call[ScheduleRun, Empty]) -> Response:
-    """Submit one extra job of a schedule now. 200 with the existing job of the same id or Idempotency-Key."""
+    """Submit one extra job of a schedule now: 201, or 200 if one of this id or Idempotency-Key exists."""
     name, own, key = call.path["schedule"], call.body.id, idempotency_key(call)
     if key is not None and own is not None:
         raise Problem(

@@ -87,7 +87,9 @@ async def retire(call: Call[RetireRequest, Empty]) -> Response:
 
 
 async def reconcile(call: Call[ReconcileRequest, Empty]) -> Response:
-    """End the leases of a worker that has certainly ended, and its registration, unless another life has registered."""
+    """End a gone worker's leases, return how many, and delete its registration, unless another life has
+    registered.
+    """
     name, life = call.principal.stored(call.path["name"]), call.body.life
     ended = await call.store.reconcile({name: life}) if await _worker(call, name, life) else 0
     return json_response({"ended": ended})
