@@ -74,7 +74,7 @@ class Client:
 
     async def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Submit jobs made by `Task.job(…)`; return each one's id and whether it is new, in order. After an
-        error some may be stored: repeat the call with the same list to store the others.
+        error some may be stored: repeat the call to store the others.
         """
         return await self.store.submit(jobs)
 
@@ -89,7 +89,9 @@ class Client:
     async def stream(
         self, job_id: str, after: int = 0, timeout: float = 300.0
     ) -> AsyncGenerator[Chunk, None]:
-        """Yield the chunks that a job's task emits, as `Handle.stream`."""
+        """Yield a job's kept and new chunks after the one with the id `after`, until it has ended. Raises
+        NotFound, Unavailable; TimeoutError after `timeout` seconds.
+        """
         async with aclosing(self.store.stream(job_id, after, timeout)) as pages:
             async for page in pages:
                 for chunk in page.chunks():
@@ -107,7 +109,7 @@ class Client:
 
     async def results(self, jobs: Sequence[Handle[Any] | str]) -> list[Outcome]:
         """Return each job's outcome, in order, without waiting: its state and, if it has ended, its result or
-        error; for an unknown job NotFound. `jobs`: ids or handles.
+        error (NotFound for an unknown job). `jobs`: ids or handles.
         """
         handles = [Handle(job, False, self, load_json) if isinstance(job, str) else job for job in jobs]
         standings = await self.store.standings([handle.id for handle in handles])
@@ -139,8 +141,8 @@ class Client:
         self, handles: Sequence[Handle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
         """Wait up to `timeout` seconds for all results; return them in the handles' order. Raises at once the
-        error of the first job that fails, or TimeoutError; with `return_exceptions` the list has all errors.
-        Jobs continue.
+        error of the first job that fails, or TimeoutError; with `return_exceptions` the list has the errors
+        instead. Jobs continue.
         """
         values: dict[Handle[Any], Any] = {}
         async for handle in self._completed(handles, timeout):
@@ -269,9 +271,10 @@ class Client:
         cursor: str | None = None,
         counted_at: datetime | None = None,
     ) -> "OrderPage":
-        """Carry out `order` for a page, at most 200, of the jobs that match `wanted`; with `dry_run` only
-        count them. `cursor`: the previous page's. Jobs submitted or ended after `counted_at` (None: the first
-        call) are left out. Raises Changed if the pages find over a tenth more jobs than `expected`.
+        """Carry out `order` for a page, at most 200, of the jobs that match `wanted` (without a state or
+        workflow: `retry` only dead ones, `cancel` none that run); with `dry_run` only count them. `cursor`:
+        the previous page's. Jobs submitted or ended after `counted_at` (None: the first call) are left out.
+        Raises Changed if the pages find over a tenth more jobs than `expected`.
         """
         return await self.store.order_page(
             order, wanted, expected=expected, dry_run=dry_run, cursor=cursor, counted_at=counted_at
@@ -301,7 +304,9 @@ class Client:
         return await self.store.follow(self.store.operations.configure(queue, **settings))
 
     async def groups(self, queue: str, limit: int = 100, group: str | None = None) -> "Groups":
-        """Return up to `limit` (≤ 1,000) groups of a queue, or only `group`."""
+        """Return up to `limit` (≤ 1,000) groups that wait, run or have settings, those that a limit holds back
+        first; or only `group`.
+        """
         return await self.store.follow(self.store.operations.groups(queue, limit, group))
 
     async def change_group(self, queue: str, group: str, **settings: float | None) -> str:
@@ -340,8 +345,8 @@ class Client:
     async def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store an app's schedules as those of `source`, and return the outcomes, as `Schedules.sync` does.
-        With `remove`, delete other schedules of `source`.
+        """Store an app's schedules as those of `source`; with `remove`, delete its others. Return for each what
+        happened: `created`, `changed`, `unchanged` or `removed`.
         """
         return await self.schedules.sync(app.schedules.all(), source, remove=remove)
 

@@ -70,7 +70,7 @@ class LoopClients:
 
 class Connections:
     """An app's settings, and the clients made from them at first use. `given`: its Redis URL and namespace
-    (or None); `large`: its options for large payloads.
+    (None: the environment's); `large`: its options for large payloads.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class Handle(Generic[R]):
     id: str
     created: bool
     """Whether the submit stored a new job. False for an earlier job with this id or deduplication key, and
-    for a handle made from an id.
+    for a handle made from an id; True for one from `Workflow.add`.
     """
     _client: "Client" = field(repr=False)
     _decode: Callable[[bytes], R] = field(repr=False)
@@ -71,7 +71,7 @@ class Handle(Generic[R]):
 
     async def signal(self, name: str, value: Any = None) -> str:
         """Send a signal to the job, for its `ctx.wait_for(name)`. Return `kept`. Raises WrongState if it has
-        ended, or has another value; NotFound, StepsFull, Invalid.
+        ended, has another value of `name`, or its wait has timed out; NotFound, StepsFull, Invalid.
         """
         self._check_stored()
         return await self._client.signal(self.id, name, value)

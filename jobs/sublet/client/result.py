@@ -18,7 +18,7 @@ def load_json(result: bytes) -> Any:
 
 
 def outcome_of(job_id: str, standing: Standing, decode: Callable[[bytes], Any]) -> Outcome:
-    """Make an `Outcome` of Redis's answer for a job; `decode` turns the result's JSON into a value."""
+    """Make an `Outcome` of a job's standing; `decode` turns the result's JSON into a value."""
     if standing.state is not None and standing.state not in FINISHED:
         return Outcome(job_id, standing.state)
     try:
@@ -35,8 +35,8 @@ def unfinished(left: int, count: int, timeout: float) -> TimeoutError:
 
 
 def result_of(job_id: str, standing: Standing, decode: Callable[[bytes], T], waited: float) -> T:
-    """Return a job's result, decoded by `decode`, after a wait of `waited` seconds. Raises JobFailed,
-    JobCancelled, NotFound; TimeoutError if unfinished.
+    """Return a job's result, decoded by `decode`. Raises JobFailed, JobCancelled, NotFound; if unfinished,
+    TimeoutError, whose message has the `waited` seconds.
     """
     if standing.state is State.COMPLETED:
         return decode(standing.result)

@@ -16,7 +16,7 @@ DEFAULT = Options()
 
 
 class Schedules:
-    """The schedules of a namespace: store, list, pause and remove them, for one event loop."""
+    """The schedules of a namespace, for one event loop."""
 
     def __init__(self, store: Store) -> None:
         self._operations, self._follow = store.operations, store.follow
@@ -34,12 +34,12 @@ class Schedules:
         return await self._follow(operations.put(self._operations, wanted))
 
     async def get(self, name: str) -> Schedule:
-        """Return a schedule with its next occurrences and its last jobs. Raises NotFound."""
+        """Return a schedule with its next (up to 5) and last (up to 10) occurrences. Raises NotFound."""
         return await self._follow(operations.get(self._operations, name))
 
     async def list(self, after: str = "", most: int | None = None) -> Sequence[Schedule]:
         """Return up to `most` (None: all) schedules whose names sort behind `after`, sorted by name, without
-        payloads and without invalid ones.
+        payloads, `upcoming` and `last_runs`. Invalid ones are left out.
         """
         page = await self._follow(operations.page(self._operations, after, most))
         return page.schedules
@@ -67,8 +67,8 @@ class Schedules:
     async def sync(
         self, wanted: Sequence[NewSchedule], source: str, *, remove: bool = False
     ) -> Sequence[Synced]:
-        """Store the schedules of one owner, `source`; return each one's outcome, also removed ones'. A
-        repeated call changes nothing.
+        """Store the schedules of one owner, `source`; return for each what happened: `created`, `changed`,
+        `unchanged` or `removed`.
 
         Another owner's schedules of the same names become this owner's. With `remove`, those of `source` that
         are not in `wanted` are deleted. Raises Invalid or WrongState before any change.
