@@ -338,7 +338,7 @@ class Client:
     @property
     def schedules(self) -> "Schedules":
         """Methods for the namespace's schedules."""
-        from sublet.client.schedules import Schedules  # slow to load
+        from sublet.client.schedules import Schedules
 
         return Schedules(self.store)
 

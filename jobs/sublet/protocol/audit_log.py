@@ -11,15 +11,15 @@ from sublet.protocol.scripts import Call
 
 
 def record(base: str, verb: str, what: str, queue: str, outcome: str, order: str = "") -> Plan[None]:
-    """Write a command of several calls to the audit; again with the same `order`, replace its entry's
-    outcome. Without a `person`, nothing is written.
+    """Write a command to the audit; again with the same `order` (its id; empty: a new one), replace its
+    entry's outcome. Without a `person`, nothing is written.
     """
     if person():
         yield verbs.audit(base, order or keys.new_claim_id(), person(), verb, what, queue, outcome)
 
 
 def outcome(base: str, order: str) -> Call[str]:
-    """Read the outcome of an order of several calls; empty if its entry is not among the last 100."""
+    """Read the recorded outcome of an `order`; empty if its entry is not among the last 100."""
 
     def read(reply: Sequence[Any]) -> str:
         found = (pairs(entry[1]) for entry in reply or ())
@@ -29,8 +29,8 @@ def outcome(base: str, order: str) -> Call[str]:
 
 
 def entries(base: str, end: str, count: int) -> Call[list[tuple[str, dict[str, str]]]]:
-    """Read up to `count` entries of the audit, newest first, from the id `end` (`+`: the newest) on: id and
-    fields.
+    """Read up to `count` entries of the audit, newest first, from the id `end` (`+`: the newest) back: id
+    and fields.
     """
 
     def read(reply: Sequence[Any]) -> list[tuple[str, dict[str, str]]]:

@@ -49,7 +49,7 @@ def _encoded(value: Any, filled: Callable[[str], str]) -> str:
         return "$-1\r\n"
     if isinstance(value, list):
         return f"*{len(value)}\r\n" + "".join(_encoded(item, filled) for item in value)
-    if isinstance(value, dict):  # e.g. {"error": text}
+    if isinstance(value, dict):
         ((kind, text),) = value.items()
         return f"{KINDS[kind]}{filled(text)}\r\n"
     text = filled(value)

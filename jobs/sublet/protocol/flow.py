@@ -24,8 +24,8 @@ def words(settings: Mapping[str, float | str | None]) -> str:
 
 
 def group(base: str, queue: str, revision: int, name: str, settings: str, by: str = "") -> Call[str]:
-    """Replace all settings of a queue's group (`concurrency=N rate=N per=MS burst=N share=N`). The reply has the
-    settings as stored.
+    """Replace all settings of a queue's group (`concurrency=N rate=N per=MS burst=N share=N`). Returns them
+    as stored. Raises Changed if the queue has another `revision`.
     """
     return script("group").call(
         base, bytes.decode, queue=queue, revision=revision, group=name, settings=settings, by=by
@@ -33,7 +33,7 @@ def group(base: str, queue: str, revision: int, name: str, settings: str, by: st
 
 
 def spend(base: str, costs: Sequence[tuple[Lease, int]]) -> Call[list[str]]:
-    """Correct the costs of up to 100 running jobs. Returns per lease `spent`, LEASE_LOST or NOT_FOUND."""
+    """Replace the costs of up to 100 running jobs. Returns per lease `spent`, LEASE_LOST or NOT_FOUND."""
     return script("spend").call(
         base, _words, [f for lease, cost in costs for f in (lease.id, lease.token, cost)]
     )

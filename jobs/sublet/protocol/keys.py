@@ -26,9 +26,7 @@ _KEY = re.compile(rf"(?!{HASHED})[!-~]{{1,128}}")
 
 
 is_name: Callable[[str], re.Match[str] | None] = _NAME.fullmatch
-"""Whether a text is a valid name of a queue, task, worker or namespace; a match or None. `.` and `..` are not
-valid.
-"""
+"""Whether a text is a valid name of a queue, task, worker or namespace; a match or None."""
 
 
 def name_rule(most: int = NAME_MAX) -> str:
@@ -194,7 +192,7 @@ def tag(base: str, name: str) -> str:
 
 
 def workflow(base: str, workflow_id: str) -> str:
-    """Hash that describes a workflow."""
+    """A workflow's hash."""
     return f"{base}:workflow:{workflow_id}"
 
 
@@ -209,14 +207,14 @@ def upstream(base: str, job_id: str) -> str:
 
 
 def downstream(base: str, job_id: str) -> str:
-    """List of the jobs that wait for a job's end; or (`/` and a workflow's id) for the call that seals a
-    workflow.
+    """List of the jobs that wait for a job's end (a caller with its step); with `/` and a workflow's id, for its
+    sealing.
     """
     return f"{base}:downstream:{job_id}"
 
 
 def broken(base: str, job_id: str) -> str:
-    """List of the downstream jobs that a job's failure cancelled or holds back."""
+    """List of the downstream jobs that a job's failure cancelled, holds back, or did not stop."""
     return f"{base}:broken:{job_id}"
 
 
@@ -226,7 +224,7 @@ def backlog(base: str) -> str:
 
 
 def counts(base: str) -> str:
-    """Hash that counts waits and attempts by duration: `<queue> <kind> <class>`."""
+    """Hash of each queue's waits and attempts by duration, and its dead and cancelled jobs."""
     return f"{base}:counts"
 
 
@@ -236,12 +234,12 @@ def lock(base: str, queue: str, key: str) -> str:
 
 
 def new_claim_id(life: str = "") -> str:
-    """Return a random claim id. It begins with `life`, which a worker with an exclusive identity gives."""
+    """Return a random claim id; `life`, which a worker with an exclusive identity gives, is put in front."""
     return f"{life}.{secrets.token_urlsafe(16)}" if life else secrets.token_urlsafe(16)
 
 
 def claim(base: str, claim_id: str) -> str:
-    """String with a claim's token and job ids, kept for 10 s; `-` for a withdrawn claim."""
+    """String with a claim's token and job ids, and `+` if it was repeated, kept for 10 s; `-` if withdrawn."""
     return f"{base}:claim:{claim_id}"
 
 
@@ -263,7 +261,7 @@ def workers(base: str) -> str:
 
 
 def worker(base: str, name: str) -> str:
-    """A worker's hash: its description and drain flag."""
+    """A worker's hash: life, description, drain flag, …."""
     return f"{base}:worker:{name}"
 
 
@@ -273,7 +271,7 @@ def catalogue(base: str) -> str:
 
 
 def tasks(base: str) -> str:
-    """Hash of published tasks: the digest and the description of each."""
+    """Hash of published tasks: digest and description."""
     return f"{base}:tasks"
 
 
@@ -283,7 +281,7 @@ def schedules(base: str) -> str:
 
 
 def schedule(base: str, name: str) -> str:
-    """Hash that describes a schedule."""
+    """A schedule's hash."""
     return f"{base}:schedule:{name}"
 
 
@@ -298,12 +296,12 @@ def pool(base: str, name: str) -> str:
 
 
 def crew(base: str, pool: str) -> str:
-    """Sorted set of a pool's workers, by last heartbeat (ms)."""
+    """Sorted set of a pool's workers, by last heartbeat (ms; of a guest with a minus)."""
     return f"{base}:crew:{pool}"
 
 
 def owner(base: str, name: str) -> str:
-    """Sorted set of the live workers that one API token has registered, by last heartbeat (ms)."""
+    """Sorted set of an API token's live workers, by last heartbeat (ms)."""
     return f"{base}:owner:{name}"
 
 
@@ -313,12 +311,12 @@ def summons(base: str, pool: str) -> str:
 
 
 def minutes(base: str) -> str:
-    """String with the history's numbers of jobs in the last 1,440 minutes."""
+    """String with the history of the last 1,440 minutes."""
     return f"{base}:minutes"
 
 
 def hours(base: str) -> str:
-    """String with the history's numbers of jobs in the last 720 hours."""
+    """String with the history of the last 720 hours."""
     return f"{base}:hours"
 
 
@@ -333,12 +331,12 @@ def audit(base: str) -> str:
 
 
 def stream(base: str, job_id: str) -> str:
-    """Capped stream of the chunks that a job's task emits; also the pub/sub channel that tells of new ones."""
+    """Capped stream of a job's chunks; also the pub/sub channel that announces them."""
     return f"{base}:stream:{job_id}"
 
 
 def ended(base: str) -> str:
-    """Pub/sub channel on which the ids of watched jobs are published when they end."""
+    """Pub/sub channel of the ids of watched jobs that have just ended."""
     return f"{base}:ended"
 
 
@@ -346,12 +344,12 @@ SIZES = len(STRUCTURES) + 1
 
 
 def size_commands(base: str) -> list[tuple[str, str]]:
-    """Return the `SIZES` commands whose replies `sizes` parses."""
+    """Return the commands whose replies `sizes` parses."""
     return [*(("ZCARD", structure(base, name)) for name in STRUCTURES), ("SCARD", unsettled(base))]
 
 
 def sizes(replies: Sequence[int]) -> dict[str, int]:
-    """Return how many jobs each structure has, without members of `scheduled` that are no jobs."""
+    """Return how many jobs each of `STRUCTURES` has, without members of `scheduled` that are no jobs."""
     *counts, marks = map(int, replies)
     found = dict(zip(STRUCTURES, counts, strict=True))
     return found | {"scheduled": max(0, found["scheduled"] - marks)}

@@ -24,7 +24,9 @@ def payload_of(value: Any) -> bytes:
 
 
 def encoded(subject: str, value: Any, **how: Any) -> bytes:
-    """Encode a value as JSON. Raises Invalid, with `subject` in the message."""
+    """Encode a value as JSON, with options (`how`) of `json.dumps`. Raises Invalid, with `subject` in the
+    message.
+    """
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False, **how).encode()
     except (TypeError, ValueError, RecursionError) as error:

@@ -12,13 +12,13 @@ from sublet.protocol.scripts import Call
 PAGE = 1000
 """About how many names of queues a page has; all of them, if there are fewer."""
 FIRST, GROWTH = 8, 16
-"""How many queue lengths the first call reads, and by which factor each further call reads more."""
+"""With a `room`: how many lengths the first call reads; by which factor each further one reads more."""
 _STEPS = 10
 
 
 def page(base: str, cursor: int = 0) -> Plan[tuple[dict[str, bytes], int]]:
-    """Return some names of known queues with their settings, and the cursor for the next page; 0 at the end. Only the page
-    itself is sorted, and a name may be on two pages.
+    """Return some names of known queues with their settings as stored, and the next page's cursor; 0 at the
+    end. Only the page itself is sorted, and a name may be on two pages.
     """
     found: dict[str, bytes] = {}
     for _ in range(_STEPS):
@@ -40,7 +40,7 @@ def names(base: str) -> Plan[list[str]]:
 
 def lengths(base: str, kind: str, queues: Sequence[str], room: float = math.inf) -> Plan[list[int]]:
     """Return the number of queued jobs of these queues, without a group (`kind` is `queue`) or with one
-    (`grouped`). The list may end early when the sum reaches `room`.
+    (`grouped`). The list may end early once the sum reaches `room`.
     """
     if not queues or not (yield Call((("EXISTS", *(f"{base}:{kind}:{name}" for name in queues)),), int)):
         return [0] * len(queues)

@@ -105,12 +105,12 @@ def shown(raw: bytes) -> str:
 
 
 def number(raw: bytes | None) -> int:
-    """Parse a stored number of up to 14 digits; 0 if missing or malformed."""
+    """Parse a stored number of up to 14 digits, maybe negative; 0 if missing or malformed."""
     return int(raw) if raw and _NUMBER.fullmatch(raw) else 0
 
 
 def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: Any = None) -> Job:
-    """Parse a job from the fields of its hash, the end of its lease and the time at which it is due (ms).
+    """Parse a job from the fields of its hash, the end of its lease and its due time (ms).
     Raises one of MALFORMED.
     """
     result = fields.get("result")
@@ -126,7 +126,6 @@ def job_from(job_id: str, fields: dict[str, bytes], lease_end: Any = None, due: 
 
 
 def _awaits(fields: dict[str, bytes]) -> str | None:
-    """Return what a scheduled job waits for."""
     if "awaits" in fields:
         return shown(fields["awaits"]).rpartition(" ")[0]
     if "cause" in fields:
@@ -266,7 +265,9 @@ def attempt_workers(base: str, attempts: Sequence[tuple[str, int]]) -> Call[dict
 
 
 def ids(base: str, structure: str, start: int, count: int, *, is_rising: bool = False) -> Call[list[str]]:
-    """Read up to `count` job ids of a structure from index `start` on; finished jobs in reverse, unless `is_rising`."""
+    """Read up to `count` job ids of a structure (`running`, `queue:<name>`, …) from index `start` on;
+    finished jobs in reverse, unless `is_rising`.
+    """
     order = () if is_rising or structure not in FINISHED else ("REV",)
     command = ("ZRANGE", keys.structure(base, structure), start, start + count - 1, *order)
     return Call((command,), lambda reply: [shown(i) for i in reply])
@@ -331,7 +332,7 @@ def _settings(stored: bytes | None) -> dict[str, Any]:
 
 
 def stats(base: str, queues: Mapping[str, bytes | None]) -> Call[Stats]:
-    """Read a partition's totals, and its number of jobs by state (queued: those of `queues`, name → settings)."""
+    """Read a partition's totals, maintenance, number of jobs by state (queued: of `queues`, name → settings)."""
 
     def read(reply: Sequence[Any]) -> Stats:
         fields, *sizes = reply
@@ -365,7 +366,7 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
 
 
 def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
-    """Count leases, jobs and occurrences due by `until_ms`, and read the earliest moment; None without one."""
+    """Count leases, jobs and occurrences due by `until_ms`, and read the earliest moment; None if none is due."""
 
     def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
         count = sum(map(int, reply[::2]))

@@ -68,7 +68,7 @@ _NOISE = re.compile(r"^([A-Z]+ )?Command # \d+ \(.*\) of pipeline caused error: 
 _QUOTED = re.compile(r"""^([A-Z]+ )?\((['"])(.*)\2,\)$""", re.DOTALL)
 _PLACE = re.compile(r" script: (?:[0-9a-f]{40}, )?on .*$", re.DOTALL)
 _NOT_ALLOWED = ("NOPERM ", "ACL failure in script: ", "The user executing the script ")
-"""Starts of denials: of a command; in a script, Valkey and Redis from 7.2; in a script, Redis 7.0."""
+"""Starts of denials: of a command; in a script, by Valkey and Redis 7.2; by Redis 7.0."""
 
 _AWAY = ("LOADING", "BUSY", "MISCONF", "NOREPLICAS")
 _DEMOTED = ("MASTERDOWN", "CLUSTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED")
@@ -81,8 +81,9 @@ _TOO_LARGE = "Protocol error: unauthenticated "
 class Call(NamedTuple, Generic[T]):
     """An unsent request to Redis: commands, and `read`, which parses their reply. It is safe to send twice.
 
-    With `text` it is one script; without, plain commands, sent in one round trip; `read` gets several replies as a
-    list. With `waits`, all commands are scripts, the waits follow on the same connection, and `read` gets two lists.
+    With `text` it is one script; without, plain commands, sent in one round trip; `read` gets several replies
+    as a list. With `waits`, all commands are scripts, the waits follow on the same connection, and `read` gets
+    two lists: the replies of both.
     """
 
     commands: tuple[tuple[Any, ...], ...]
@@ -99,15 +100,15 @@ class Call(NamedTuple, Generic[T]):
         return key[: key.find("}") + 1]
 
     def with_text(self) -> tuple[Any, ...]:
-        """Return the command as EVAL with the script's text, for a server that does not have the script."""
+        """Return the command as EVAL with the script's text, for a server without the script."""
         _, _, *rest = self.commands[0]
         return ("EVAL", self.text, *rest)
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The script of one verb. Its header names the arguments (`fixed`: those that are not repeated) and the
-    refusal codes.
+    """The script of one verb. Its header names the arguments, `fixed` or in `repeated` groups, and the refusal
+    codes.
     """
 
     name: str
@@ -155,7 +156,7 @@ def script(name: str) -> Script:
 
 
 def refusal(message: str) -> JobsError | None:
-    """Return the exception for an error reply of Redis or a script; None if the code is unknown, which is a bug."""
+    """Return the exception for an error reply of Redis or a script; None if the code is unknown."""
     message = _PLACE.sub("", _QUOTED.sub(r"\1\3", _NOISE.sub(r"\1", message)))
     code, _, words = message.partition(" ")
     if code == "OOM":

@@ -28,7 +28,7 @@ def clock() -> Call[datetime]:
 
 
 def known(shas: Sequence[str]) -> Call[list[bool]]:
-    """Read which of these scripts (SHA-1) the server has."""
+    """Read for each of these scripts (SHA-1) whether the server has it."""
     return Call((("SCRIPT", "EXISTS", *shas),), lambda reply: [bool(word) for word in reply])
 
 
@@ -105,8 +105,8 @@ def info(reply: Any) -> dict[str, Any]:
 
 
 def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
-    """Return the keys of a wrong type, which another program wrote, among those that a partition has once and those
-    of these queues.
+    """Return the keys of a wrong type, which another program wrote, among the main ones of a partition and these
+    queues.
     """
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
     wanted |= {

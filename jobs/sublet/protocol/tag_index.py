@@ -8,8 +8,8 @@ from sublet.protocol.reads import shown, together
 from sublet.protocol.scripts import Call
 
 OLDER = "*"
-"""A member of an index whose score (ms since 1970) is a limit: jobs submitted until then may be missing in
-the index.
+"""A member of an index, and (for tags without one) of `keys.tags`. Jobs submitted until its score (ms since
+1970) may be missing in the index.
 """
 
 

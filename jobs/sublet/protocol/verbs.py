@@ -1,7 +1,7 @@
 """One function per verb: each returns the call, with the reader of its reply.
 
 "Returns" names the reply. `revision`: the one that the caller read; another raises Changed. `by`: for the
-audit, if not empty.
+audit, if not empty. `order`: the id of an order for many jobs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ from sublet.model import (
 from sublet.protocol.scripts import Call, script
 
 BATCH = 200
-"""Most items in one call."""
+"""Most items in one call, unless its verb has a lower limit."""
 BYTES = 512 * 1024
 """Most bytes of payloads, results or details in a call of several items."""
 CLAIM_MAX = 100
@@ -128,7 +128,7 @@ def claim(
 
 
 def is_wide(entries: Sequence[str]) -> bool:
-    """Whether a claim cannot name a worker's queues as they are: there are over 32 of them, or patterns."""
+    """Whether a worker's queues are too many for one claim to name (over 32), or have patterns."""
     return len(entries) > QUEUES_MAX or any(entry.endswith("*") for entry in entries)
 
 
@@ -249,18 +249,19 @@ def note(base: str, notes: Sequence[Note]) -> Call[list[str]]:
 
 
 def enlist(base: str, card: Card) -> Call[str]:
-    """Register a worker, or renew its registration. Returns `work`, or `drain` if the worker should drain."""
+    """Register a worker, or renew its registration. Returns `work`, or `drain` if it should drain."""
     return script("enlist").call(base, bytes.decode, **card._asdict())
 
 
 def drain(base: str, worker: str, life: str, by: str = "") -> Call[str]:
-    """Ask a worker in this run (`life`) to drain. Returns `drain`."""
+    """Ask a worker in this run (`life`) to drain. Returns `drain`. Raises NotFound; Changed in another run."""
     return script("drain").call(base, bytes.decode, worker=worker, life=life, by=by)
 
 
 def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
     """End up to 100 leases, (job, attempt) each, of a worker that is gone, as if they had expired; returns per
-    lease `queued`, `dead`, …. Without leases, delete its registration. With another life registered, do nothing.
+    lease `queued`, `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND. Without leases, delete its
+    registration. With another life registered, do nothing.
     """
     return script("reconcile").call(
         base, _words, [f for lease in leases for f in lease], worker=worker, life=life
@@ -268,7 +269,7 @@ def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int
 
 
 def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Call[list[str]]:
-    """Write (unless `starting`, renew) up to 100 tasks in the catalogue. Returns per task `written`, `kept`, `full`."""
+    """Publish (unless `starting`, renew) up to 100 tasks. Returns per task `written`, `kept` or `full` (refused)."""
     rest = [field for task in tasks for field in task]
     return script("publish").call(base, _words, rest, starting="yes" if starting else "no")
 
@@ -286,15 +287,17 @@ def sample(base: str, queued: int | str = "", due: int | str = "") -> Call[tuple
 
 
 def cancel(base: str, job_id: str, revision: int, by: str = "", how: str = "", order: str = "") -> Call[str]:
-    """Cancel a job. Returns `cancelled`, or `requested` if it runs: the next heartbeat informs its worker."""
+    """Cancel a job, with `how="all"` also jobs of its workflow that would run in spite of that. Returns
+    `cancelled`, or `requested` if it runs.
+    """
     return script("cancel").call(
         base, bytes.decode, id=job_id, revision=revision, by=by, how=how, order=order
     )
 
 
 def retry(base: str, job_id: str, revision: int, by: str = "", how: str = "", order: str = "") -> Call[str]:
-    """Queue a dead or cancelled job with all its tries. Returns `queued`, `scheduled` if it waits for other jobs,
-    or `cancelled` until one of these is retried.
+    """Queue a dead or cancelled job with all its tries, with `how="anew"` without its steps. Returns `queued`,
+    or `scheduled` if it waits for other jobs; with `how="all"`, `cancelled` until a failed upstream is retried.
     """
     return script("retry").call(base, bytes.decode, id=job_id, revision=revision, by=by, how=how, order=order)
 
@@ -325,9 +328,7 @@ def resume(base: str, queue: str, revision: int, by: str = "") -> Call[str]:
 
 
 def configure(base: str, queue: str, revision: int, settings: str, by: str = "") -> Call[str]:
-    """Replace all settings of a queue (`jobs=N concurrency=N` …), or of `*`, the partition (`completed=N
-    dead=N cancelled=N queues=N`). Returns them as stored.
-    """
+    """Replace all settings of a queue (`jobs=N` …), or of `*` (`queues=N` …). Returns them as stored."""
     return script("configure").call(
         base, bytes.decode, queue=queue, revision=revision, settings=settings, by=by
     )
