@@ -304,8 +304,8 @@ class Client:
         return await self.store.follow(self.store.operations.configure(queue, **settings))
 
     async def groups(self, queue: str, limit: int = 100, group: str | None = None) -> "Groups":
-        """Return up to `limit` (≤ 1,000) groups that wait, run or have settings, those that a limit holds back
-        first; or only `group`.
+        """Return up to `limit` (≤ 1,000) groups of a queue that wait, run or have settings, first those that a
+        limit holds back; or only `group`.
         """
         return await self.store.follow(self.store.operations.groups(queue, limit, group))
 

@@ -130,7 +130,7 @@ class WakeupReader:
             self._reads[tag].want(own)
 
     def reply(self, found: Any) -> bool:
-        """Answer the pending read with `found`; return False if there is none."""
+        """Answer the pending read with `found`; return whether there was one."""
         on_reply, self._on_reply = self._on_reply, None
         if on_reply is None:
             return False

@@ -27,8 +27,8 @@ def is_error_reply(reply: Any) -> bool:
 class Pipeline(asyncio.Protocol):
     """One connection, on an event loop. It connects at its first command, and again after a failure.
 
-    When the connection fails, or is silent for the pool's `socket_timeout` plus `extra` seconds, every
-    pending command gets an error. Nothing is sent again.
+    When it fails, or is silent for the pool's `socket_timeout` plus `extra` seconds, every pending command
+    gets an error. Nothing is sent again.
     """
 
     def __init__(self, pool: Any, extra: float = 0.0) -> None:
@@ -71,7 +71,7 @@ class Pipeline(asyncio.Protocol):
             try:
                 packed.append(hiredis.pack_command(command))
                 self._pending.append(on_reply)
-            except Exception as error:  # noqa: BLE001  # an argument that cannot be encoded
+            except Exception as error:  # noqa: BLE001
                 on_reply(error)
         self._timer = self._timer or loop.call_later(self._timeout, self._check_timeout)
         self._transport.write(b"".join(packed))
@@ -85,7 +85,7 @@ class Pipeline(asyncio.Protocol):
             )
             self._connection, self._transport = connection, connection._writer.transport
             self._transport.set_protocol(self)
-        except Exception as error:  # noqa: BLE001  # callers wait for it
+        except Exception as error:  # noqa: BLE001
             self.fail(error)
         self._connecting = None
         unsent, self._unsent = self._unsent, []
@@ -142,7 +142,7 @@ class Pipeline(asyncio.Protocol):
         if self._timer:
             self._timer.cancel()
         self.fail(ConnectionError("closed"))
-        await asyncio.sleep(0)  # the loop closes the socket: it may end after this call
+        await asyncio.sleep(0)  # the loop closes the socket
 
 
 class ClientPipeline:
@@ -160,7 +160,7 @@ class ClientPipeline:
         return False
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Send commands in as few round trips as `commands_max` allows."""
+        """Send commands, up to `commands_max` per round trip. Each callback gets its reply or an exception."""
         for i in range(0, len(requests), self._commands_max):
             batch = requests[i : i + self._commands_max]
             task = asyncio.get_running_loop().create_task(self._execute(batch))
@@ -174,7 +174,7 @@ class ClientPipeline:
                 for command, _ in requests:
                     pipe.execute_command(*command)
                 replies = await pipe.execute(raise_on_error=False)
-        except Exception as error:  # noqa: BLE001  # callers wait for it
+        except Exception as error:  # noqa: BLE001
             replies = [error] * len(requests)
         for (_, on_reply), reply in zip(requests, replies, strict=True):
             on_reply(reply)
@@ -230,8 +230,8 @@ class SyncPipeline:
             _release(connection, answered, permits, idle)
 
     def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
-        """Send commands; return their replies in order, error replies too. A reply may take `extra` seconds
-        beyond the timeout.
+        """Send commands; return their replies in order, error replies as exceptions. A reply may take `extra`
+        seconds beyond the timeout.
         """
         packed = [hiredis.pack_command(command) for command in commands]
         permits, idle = self._acquire()
@@ -264,7 +264,7 @@ class SyncPipeline:
 
 def _release(connection: Any, answered: bool, permits: threading.Semaphore, idle: list[Any]) -> None:
     if connection:
-        if not answered:  # interrupted, e.g. by Ctrl-C: the next command must not read this reply
+        if not answered:  # interrupted: the next command must not read this reply
             connection.disconnect()
         idle.append(connection)
     permits.release()
@@ -302,7 +302,7 @@ class SyncClientPipeline:
         return reply
 
     def execute_all(self, commands: Commands, extra: float = 0.0) -> list[Any]:
-        """Send commands; return their replies in order, error replies too."""
+        """Send commands; return their replies in order, error replies as exceptions."""
         connection, answered = self._pool.get_connection(), False
         try:
             for command in commands:

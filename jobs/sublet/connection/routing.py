@@ -101,7 +101,7 @@ class RoutingTransport(Transport):
         """Objects whose `moved` is called after each read of the topology."""
 
     async def run(self, call: Call[T]) -> T:
-        """Send a call; return its parsed reply. Raises Refused, or Unavailable if no server replied in time."""
+        """Send a call; return its parsed reply. Raises Refused, Invalid, Unavailable."""
         patience, found, url = _RetryWindow(self.settings), self._map.found, ""
         tag = call.tag or self._map.home
         while True:
@@ -120,8 +120,8 @@ class RoutingTransport(Transport):
             found = self._newer(found)
 
     async def find(self, tag: str, seen: Topology | None = None) -> tuple[Topology, str]:
-        """Return the topology and the URL of a partition's server. Reads the topology again if the one known
-        here is `seen`. Raises Unavailable.
+        """Return the topology and the URL of a partition's server. Reads the topology again if none is
+        known here but `seen`. Raises Unavailable.
         """
         found = self._newer(seen) or await self._read_topology(tag, _RetryWindow(self.settings).left)
         return found, found.of(tag)
@@ -205,7 +205,7 @@ class SyncRoutingTransport(SyncTransport):
         self._transports: dict[str, SyncTransport] = {}
 
     def run(self, call: Call[T]) -> T:
-        """Send a call; return its parsed reply. Raises Refused, or Unavailable if no server replied in time."""
+        """Send a call; return its parsed reply. Raises Refused, Invalid, Unavailable."""
         patience, found, url = _RetryWindow(self.settings), self._map.found, ""
         tag = call.tag or self._map.home
         while True:

@@ -75,7 +75,7 @@ class Settings:
     @classmethod
     def read(cls, redis_url: str | None = None, namespace: str | None = None) -> "Settings":
         """Return the settings. Each one is the argument, else the variable SUBLET_<NAME> (the URL: also
-        REDIS_URL), else the default. Raises Invalid.
+        REDIS_URL), else (`patience`: always) the default. Raises Invalid.
         """
         env, usual = os.environ, cls()
         found = cls(
@@ -132,7 +132,7 @@ class Settings:
 
     @property
     def shown_url(self) -> str:
-        """The URL without user, password and options. Never raises."""
+        """The URL without user, password and options; a remark if it is malformed."""
         scheme, there, rest = self.redis_url.partition("://")
         if not there or not re.fullmatch(r"[a-z+]{1,16}", scheme):
             return "(not shown: not a URL)"
@@ -140,7 +140,7 @@ class Settings:
 
 
 def quick(settings: Settings) -> Settings:
-    """Return settings with which a call lasts at most a second (unchanged if SUBLET_TIMEOUT is set)."""
+    """Return settings with which a call lasts about a second at most (unchanged if SUBLET_TIMEOUT is set)."""
     if os.environ.get("SUBLET_TIMEOUT"):
         return settings
     return replace(settings, timeout=min(settings.timeout, QUICK_TIMEOUT), patience=QUICK_PATIENCE)
@@ -175,7 +175,7 @@ def _number(name: str, default: Number, kind: type[Number]) -> Number:
         raise Invalid(f"{name}={raw!r}: use a share of Redis's maxmemory, above 0 and up to 1 (1: no limit)")
     if value <= 0:
         raise Invalid(f"{name}={raw!r}: use a {'whole ' if kind is int else ''}number above 0")
-    if name == "SUBLET_TIMEOUT" and not TIMEOUT_MIN <= value < float("inf"):  # false for NaN
+    if name == "SUBLET_TIMEOUT" and not TIMEOUT_MIN <= value < float("inf"):
         raise Invalid(f"{name}={raw!r}: use a finite number of seconds, {TIMEOUT_MIN:g} or more")
     return value
 

@@ -166,7 +166,7 @@ def _query_sentinels(many: MultiServerUrl) -> TopologyPlan:
                 f"the sentinel at {host} names a server that is not a primary (yet): {_text(said[0])}:{_text(said[1])}; "
                 "repeat the call after the failover"
             )
-        except Forbidden:  # this user may not ask for a server's role
+        except Forbidden:
             return Topology(((0, SLOTS - 1, url),))
         except Unavailable as another:
             error = another

@@ -80,7 +80,7 @@ class Transport:
 
     async def run(self, call: Call[T]) -> T:
         """Send a call, up to three times while no reply arrives; return its parsed reply. Raises Refused,
-        Invalid, or Unavailable if no reply came in time.
+        Invalid, Unavailable.
         """
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
@@ -187,7 +187,7 @@ def waiting(call: Call[Any]) -> float:
 
 
 def with_texts(call: Call[Any]) -> Commands:
-    """Return a call's commands as EVAL with the scripts' text, for a server that does not have the scripts."""
+    """Return a call's commands as EVAL with the scripts' text, for a server without the scripts."""
     return [("EVAL", call.text, *rest) for _, _, *rest in call.commands]
 
 
@@ -204,7 +204,7 @@ class SyncTransport:
         )
 
     def run(self, call: Call[T]) -> T:
-        """Send a call and return its parsed reply, as `Transport.run`."""
+        """Send a call as `Transport.run`; return its parsed reply. Raises Refused, Invalid, Unavailable."""
         until = time.monotonic() + self.settings.patience
         for pause in (*PAUSES, None):
             try:
@@ -257,9 +257,7 @@ class SyncTransport:
 
 
 def refused(error: ResponseError) -> Exception:
-    """Return the exception for an error reply. A reply with an unknown code is returned unchanged: it is a
-    bug of Sublet.
-    """
+    """Return the exception for an error reply; one with an unknown code, which is a bug, unchanged."""
     return refusal(_STRIPPED.get(type(error), "") + str(error)) or error
 
 
@@ -311,7 +309,7 @@ async def follow(run: Callable[[R], Awaitable[Any]], plan: Generator[R, Any, T])
 
 
 def follow_sync(run: Callable[[R], Any], plan: Generator[R, Any, T]) -> T:
-    """As `follow`, without an event loop."""
+    """Run a plan without an event loop, and return its result, as `follow`."""
     answer, failure = None, None
     while True:
         try:

@@ -41,7 +41,7 @@ class WaitBatcher:
         return future
 
     def _send_queued(self) -> None:
-        batch, self._queued = [one for one in self._queued if not one[1].done()], []  # some may be cancelled
+        batch, self._queued = [one for one in self._queued if not one[1].done()], []
         if not batch:
             return
         self._in_flight = [future for _, future in batch]
@@ -78,9 +78,10 @@ def barriers(scripts: Commands) -> Commands:
 
 
 def outcome(scripts: Sequence[Any], behind: Sequence[Any], waits: int) -> Any:
-    """Return the replies of the scripts and of the last `waits` commands; or the first error.
+    """Return the replies of the scripts, and of the last `waits` commands of `behind` (if a barrier failed, its
+    error); or the first error of a script or the connection.
 
-    If there are several scripts, those that a full server refused are ignored: the others may be stored.
+    Of several scripts, those that a full server refused do not count as errors: others may be stored.
     """
     for reply in scripts:
         if isinstance(reply, BaseException) and not (

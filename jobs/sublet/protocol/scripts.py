@@ -68,7 +68,7 @@ _NOISE = re.compile(r"^([A-Z]+ )?Command # \d+ \(.*\) of pipeline caused error: 
 _QUOTED = re.compile(r"""^([A-Z]+ )?\((['"])(.*)\2,\)$""", re.DOTALL)
 _PLACE = re.compile(r" script: (?:[0-9a-f]{40}, )?on .*$", re.DOTALL)
 _NOT_ALLOWED = ("NOPERM ", "ACL failure in script: ", "The user executing the script ")
-"""Starts of denials: of a command; in a script, by Valkey and Redis 7.2; by Redis 7.0."""
+"""Starts of denials; the last one is Redis 7.0's."""
 
 _AWAY = ("LOADING", "BUSY", "MISCONF", "NOREPLICAS")
 _DEMOTED = ("MASTERDOWN", "CLUSTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED")

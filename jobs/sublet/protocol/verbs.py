@@ -29,7 +29,7 @@ from sublet.model import (
 from sublet.protocol.scripts import Call, script
 
 BATCH = 200
-"""Most items in one call, unless its verb has a lower limit."""
+"""Most items in one call of most verbs."""
 BYTES = 512 * 1024
 """Most bytes of payloads, results or details in a call of several items."""
 CLAIM_MAX = 100
@@ -254,7 +254,7 @@ def enlist(base: str, card: Card) -> Call[str]:
 
 
 def drain(base: str, worker: str, life: str, by: str = "") -> Call[str]:
-    """Ask a worker in this run (`life`) to drain. Returns `drain`. Raises NotFound; Changed in another run."""
+    """Ask a worker to drain. Returns `drain`. Raises NotFound; Changed if it has another `life`."""
     return script("drain").call(base, bytes.decode, worker=worker, life=life, by=by)
 
 
