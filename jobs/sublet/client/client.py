@@ -89,8 +89,8 @@ class Client:
     async def stream(
         self, job_id: str, after: int = 0, timeout: float = 300.0
     ) -> AsyncGenerator[Chunk, None]:
-        """Yield a job's kept and new chunks after the one with the id `after`, until it has ended. Raises
-        NotFound, Unavailable; TimeoutError after `timeout` seconds.
+        """Yield a job's kept and new chunks with ids above `after`, until it has ended. Raises NotFound,
+        Unavailable; TimeoutError after `timeout` seconds.
         """
         async with aclosing(self.store.stream(job_id, after, timeout)) as pages:
             async for page in pages:
@@ -304,8 +304,8 @@ class Client:
         return await self.store.follow(self.store.operations.configure(queue, **settings))
 
     async def groups(self, queue: str, limit: int = 100, group: str | None = None) -> "Groups":
-        """Return up to `limit` (≤ 1,000) groups of a queue that wait, run or have settings, first those that a
-        limit holds back; or only `group`.
+        """Return up to `limit` (≤ 1,000) groups of a queue, first those that a limit holds back; or only
+        `group`.
         """
         return await self.store.follow(self.store.operations.groups(queue, limit, group))
 
@@ -345,8 +345,8 @@ class Client:
     async def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store an app's schedules as those of `source`; with `remove`, delete its others. Return for each what
-        happened: `created`, `changed`, `unchanged` or `removed`.
+        """Store an app's schedules as those of `source`; with `remove`, delete its others. Return for each
+        `created`, `changed`, `unchanged` or `removed`.
         """
         return await self.schedules.sync(app.schedules.all(), source, remove=remove)
 

@@ -67,8 +67,8 @@ class Schedules:
     async def sync(
         self, wanted: Sequence[NewSchedule], source: str, *, remove: bool = False
     ) -> Sequence[Synced]:
-        """Store the schedules of one owner, `source`; return for each what happened: `created`, `changed`,
-        `unchanged` or `removed`.
+        """Store the schedules of one owner, `source`; return for each `created`, `changed`, `unchanged` or
+        `removed`.
 
         Another owner's schedules of the same names become this owner's. With `remove`, those of `source` that
         are not in `wanted` are deleted. Raises Invalid or WrongState before any change.

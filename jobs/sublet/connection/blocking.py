@@ -154,7 +154,7 @@ class WakeupReader:
             self.start(self._push_back(*self._held.popleft()))
 
     async def _push_back(self, key: str, element: str) -> None:
-        with contextlib.suppress(JobsError):  # a lost wake-up delays a job, and loses none
+        with contextlib.suppress(JobsError):  # a lost wake-up only delays a job
             await self.run(Call((("LPUSH", key, element),), bool))
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:

@@ -121,7 +121,7 @@ class Pipeline(asyncio.Protocol):
         """Close the connection, and give every pending or unsent command this error."""
         transport, self._transport = self._transport, None
         if transport:
-            # late callbacks of the old transport must not reach a new connection
+            # its late callbacks must not reach a new connection
             transport.set_protocol(asyncio.Protocol())
             transport.abort()
             # redis-py must not warn
@@ -160,7 +160,7 @@ class ClientPipeline:
         return False
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Send commands, up to `commands_max` per round trip. Each callback gets its reply or an exception."""
+        """Send commands, up to `commands_max` per round trip. Each callback gets a reply or an exception."""
         for i in range(0, len(requests), self._commands_max):
             batch = requests[i : i + self._commands_max]
             task = asyncio.get_running_loop().create_task(self._execute(batch))

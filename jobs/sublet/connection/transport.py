@@ -149,7 +149,7 @@ class Transport:
         self._pipeline.send(unsent)
 
     async def _read(self, call: Call[Any]) -> Any:
-        # A task of its own: redis-py may swallow a cancellation before Python 3.12.
+        # A task: redis-py may swallow a cancellation before Python 3.12.
         reading = self._shared_reads.get(call.commands)
         if reading is None or reading.done():
             reading = asyncio.ensure_future(self._pipe(call.commands))

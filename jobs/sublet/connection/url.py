@@ -107,7 +107,7 @@ def flaw(text: str) -> str:
         wrong = [words for url in servers(text) for words in (_flaw(url),) if words]
     except Misplaced as error:
         return str(error)
-    except ValueError:  # an invalid port or host name, which may be part of a password
+    except ValueError:  # an invalid port or host, maybe part of a password
         return FORMS
     return wrong[0] if wrong else ""
 

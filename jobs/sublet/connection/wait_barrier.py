@@ -78,8 +78,8 @@ def barriers(scripts: Commands) -> Commands:
 
 
 def outcome(scripts: Sequence[Any], behind: Sequence[Any], waits: int) -> Any:
-    """Return the replies of the scripts, and of the last `waits` commands of `behind` (if a barrier failed, its
-    error); or the first error of a script or the connection.
+    """Return the replies of the scripts, and of the last `waits` commands of `behind` (if a barrier failed,
+    its error); or the first error of a script or the connection.
 
     Of several scripts, those that a full server refused do not count as errors: others may be stored.
     """

@@ -207,8 +207,8 @@ def upstream(base: str, job_id: str) -> str:
 
 
 def downstream(base: str, job_id: str) -> str:
-    """List of the jobs that wait for a job's end (a caller with its step); with `/` and a workflow's id, for its
-    sealing.
+    """List of the jobs that wait for a job's end (a caller with its step); with `/` and a workflow's id, for
+    its sealing.
     """
     return f"{base}:downstream:{job_id}"
 
@@ -239,7 +239,7 @@ def new_claim_id(life: str = "") -> str:
 
 
 def claim(base: str, claim_id: str) -> str:
-    """String with a claim's token and job ids, and `+` if it was repeated, kept for 10 s; `-` if withdrawn."""
+    """String with a claim's token and job ids, and `+` if repeated, kept for 10 s; `-` if withdrawn."""
     return f"{base}:claim:{claim_id}"
 
 

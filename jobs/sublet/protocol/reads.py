@@ -332,7 +332,7 @@ def _settings(stored: bytes | None) -> dict[str, Any]:
 
 
 def stats(base: str, queues: Mapping[str, bytes | None]) -> Call[Stats]:
-    """Read a partition's totals, maintenance, number of jobs by state (queued: of `queues`, name → settings)."""
+    """Read a partition's totals, maintenance, and jobs by state (queued: of `queues`, name → settings)."""
 
     def read(reply: Sequence[Any]) -> Stats:
         fields, *sizes = reply
@@ -366,7 +366,7 @@ def events(base: str, after: str, count: int) -> Call[list[tuple[str, dict[str, 
 
 
 def overdue(base: str, until_ms: int) -> Call[tuple[int, datetime | None]]:
-    """Count leases, jobs and occurrences due by `until_ms`, and read the earliest moment; None if none is due."""
+    """Count leases, jobs and occurrences due by `until_ms`, and read the earliest moment (None: none)."""
 
     def read(reply: Sequence[Any]) -> tuple[int, datetime | None]:
         count = sum(map(int, reply[::2]))

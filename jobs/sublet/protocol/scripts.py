@@ -82,8 +82,8 @@ class Call(NamedTuple, Generic[T]):
     """An unsent request to Redis: commands, and `read`, which parses their reply. It is safe to send twice.
 
     With `text` it is one script; without, plain commands, sent in one round trip; `read` gets several replies
-    as a list. With `waits`, all commands are scripts, the waits follow on the same connection, and `read` gets
-    two lists: the replies of both.
+    as a list. With `waits`, all commands are scripts, the waits follow on the same connection, and `read`
+    gets two lists: the replies of both.
     """
 
     commands: tuple[tuple[Any, ...], ...]
@@ -107,8 +107,8 @@ class Call(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The script of one verb. Its header names the arguments, `fixed` or in `repeated` groups, and the refusal
-    codes.
+    """The script of one verb. Its header names the arguments, `fixed` or in `repeated` groups, and the
+    refusal codes.
     """
 
     name: str

@@ -105,8 +105,8 @@ def info(reply: Any) -> dict[str, Any]:
 
 
 def foreign(base: str, names: Sequence[str]) -> Call[list[str]]:
-    """Return the keys of a wrong type, which another program wrote, among the main ones of a partition and these
-    queues.
+    """Return the keys of a wrong type, which another program wrote, among the main ones of a partition and
+    these queues.
     """
     wanted = {base: "hash", keys.queues(base): "hash", keys.backlog(base): "hash", keys.alarm(base): "string"}
     wanted |= {

@@ -269,7 +269,7 @@ def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int
 
 
 def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Call[list[str]]:
-    """Publish (unless `starting`, renew) up to 100 tasks. Returns per task `written`, `kept` or `full` (refused)."""
+    """Publish (unless `starting`, renew) up to 100 tasks. Each is `written`, `kept` or `full` (refused)."""
     rest = [field for task in tasks for field in task]
     return script("publish").call(base, _words, rest, starting="yes" if starting else "no")
 
@@ -296,8 +296,8 @@ def cancel(base: str, job_id: str, revision: int, by: str = "", how: str = "", o
 
 
 def retry(base: str, job_id: str, revision: int, by: str = "", how: str = "", order: str = "") -> Call[str]:
-    """Queue a dead or cancelled job with all its tries, with `how="anew"` without its steps. Returns `queued`,
-    or `scheduled` if it waits for other jobs; with `how="all"`, `cancelled` until a failed upstream is retried.
+    """Queue a dead or cancelled job with all its tries (`how="anew"`: without its steps). Returns `queued`, or
+    `scheduled` if it waits for other jobs; with `how="all"`, `cancelled` until a failed upstream is retried.
     """
     return script("retry").call(base, bytes.decode, id=job_id, revision=revision, by=by, how=how, order=order)
 
