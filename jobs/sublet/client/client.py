@@ -74,7 +74,7 @@ class Client:
 
     async def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Submit jobs made by `Task.job(…)`; return each one's id and whether it is new, in order. After an
-        error some may be stored: repeat the call to store the others.
+        error some may be stored: repeat the call to store the others. Raises Invalid, Refused, Unavailable.
         """
         return await self.store.submit(jobs)
 

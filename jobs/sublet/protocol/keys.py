@@ -113,7 +113,7 @@ def queued(base: str, queue: str) -> tuple[str, str]:
 
 
 def queued_by(base: str, queue: str, settings: bytes | None) -> tuple[str, ...]:
-    """As `queued`, but without the second key if these settings lack `flow=1`: then no job has a group."""
+    """The keys of `queued`, without the second if these settings lack `flow=1`: then no job has a group."""
     return queued(base, queue) if b" flow=1" in (settings or b"") else (f"{base}:queue:{queue}",)
 
 

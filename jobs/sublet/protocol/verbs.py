@@ -296,8 +296,8 @@ def cancel(base: str, job_id: str, revision: int, by: str = "", how: str = "", o
 
 
 def retry(base: str, job_id: str, revision: int, by: str = "", how: str = "", order: str = "") -> Call[str]:
-    """Queue a dead or cancelled job with all its tries (`how="anew"`: without its steps). Returns `queued`, or
-    `scheduled` if it waits for other jobs; with `how="all"`, `cancelled` until a failed upstream is retried.
+    """Queue a dead or cancelled job with all its tries (`how="anew"`: without its steps). Returns `queued`,
+    `scheduled` if it waits for jobs, or with `how="all"` `cancelled` until a failed upstream is retried.
     """
     return script("retry").call(base, bytes.decode, id=job_id, revision=revision, by=by, how=how, order=order)
 
