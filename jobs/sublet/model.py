@@ -274,7 +274,7 @@ class LastError(Frozen):
 
 
 class JobSummary(Frozen):
-    """A job as lists show it: without result, steps, checkpoint, log and attempts."""
+    """A job in lists: no result, steps, checkpoint, log or attempts. `group` and `workflow` (an id) may be None."""
 
     id: str
     task: str
@@ -377,7 +377,7 @@ class WorkerInfo(Frozen):
     draining: bool = False
     about: dict[str, Any] = {}
     """What the worker reports of itself: host, pid, slots, …. Other implementations may send anything."""
-    last_job_at: datetime | None = None
+    last_job_at: Timestamp | None = None
     """When the worker's last job ended, by its last renewal; None if none has ended."""
     jobs: tuple[str, ...] = ()
     """Ids of the jobs that it runs, at most 100; `leases` counts all."""

@@ -238,7 +238,13 @@ def test_the_audit_lists_orders_by_people(visit, site):
     page.wait_for_url("**/ui/audit")
     row = page.locator("[aria-label=Audit] tbody tr").first
     row.wait_for()
-    assert row.locator("th, td").all_inner_texts()[1:] == ["anyone", "Cancel", f"job {job}", "audited", "cancelled"]
+    assert row.locator("th, td").all_inner_texts()[1:] == [
+        "anyone",
+        "Cancel",
+        f"job {job}",
+        "audited",
+        "cancelled",
+    ]
     row.get_by_role("link", name=job).click()
     page.wait_for_url(f"**/ui/jobs/{job}")
 

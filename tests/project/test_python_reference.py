@@ -106,7 +106,7 @@ def test_a_recurrence_has_its_ranges_on_the_page():
 
 @pytest.mark.parametrize("name", PYTHON_PAGES)
 def test_a_page_is_short_and_linked(name):
-    assert len((FOLDER / name).read_text().split()) <= 3000
+    assert len((FOLDER / name).read_text().split()) <= 3100
     if name in PAGES:
         assert f"]({name})" in (FOLDER / "python.md").read_text()
     assert "(reference/python.md)" in (ROOT / "docs" / "index.md").read_text()

@@ -47,7 +47,7 @@ def _run_and_report(argv: list[str], started: Callable[[], object]) -> int:
         return _interrupted(error, as_json, 128 + next(iter(error.args), signal.SIGINT))
     except BrokenPipeError as error:
         return _interrupted(error, as_json, 141)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001  # the last place that can report an error
         if "--debug" in argv:
             with contextlib.suppress(OSError):
                 put(*traceback.format_exc().splitlines(), stream=sys.stderr)

@@ -37,8 +37,8 @@ DEFAULT = Options()
 
 
 class SyncClient:
-    """A namespace's client, without an event loop; threads may share it. It connects at its first call; the end of `with` closes
-    it.
+    """A namespace's client, without an event loop; threads may share it. It connects at its first call; the end of
+    `with`, or `close`, closes it.
     """
 
     def __init__(
@@ -57,8 +57,9 @@ class SyncClient:
     def submit(
         self, task: str, payload: Any = None, options: Options = DEFAULT, *, job_id: str | None = None
     ) -> SyncHandle[Any]:
-        """Submit a job by its task's name and `payload`, the arguments by name. With the same `job_id` again,
-        no second job is stored. Raises Invalid, Refused, Unavailable.
+        """Submit a job by its task's name and `payload`, its arguments by name (or their JSON). Return the
+        handle of the new job, or of the earlier one with this `job_id` or key. Raises Invalid, Refused,
+        Unavailable.
         """
         job = self.store.operations.submission(
             task,
@@ -74,25 +75,29 @@ class SyncClient:
 
     def submit_all(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Submit jobs made by `Task.job(…)`; return each one's id and whether it is new, in order. After an
-        error repeat the call with the same list: it stores no job twice.
+        error some may be stored: repeat the call to store the others. Raises Invalid, Refused, Unavailable.
         """
         return self.store.submit(jobs)
 
     def result(self, job_id: str, timeout: float = 30.0, decode: Callable[[bytes], T] = load_json) -> T:
-        """Wait for a job's end; return its result, made of JSON by `decode`. Raises JobFailed, JobCancelled,
-        NotFound, PayloadLost; TimeoutError after `timeout` seconds.
+        """Wait for a job's end; return its result, which `decode` makes of the JSON. Raises JobFailed,
+        JobCancelled, NotFound, PayloadLost; TimeoutError after `timeout` seconds.
         """
         return result_of(job_id, self._whole(job_id, self.store.watch(job_id, timeout)), decode, timeout)
 
     def stream(self, job_id: str, after: int = 0, timeout: float = 300.0) -> Generator[Chunk, None]:
-        """Yield the chunks that a job's task emits, as `SyncHandle.stream`."""
+        """Yield a job's kept and new chunks with ids above `after`, until it has ended. Raises NotFound,
+        Unavailable; TimeoutError after `timeout` seconds.
+        """
         with closing(self.store.stream(job_id, after, timeout)) as pages:
             for page in pages:
                 for chunk in page.chunks():
                     yield chunk
                 if page.is_over:
                     return
-        raise TimeoutError(f"job {job_id} has not ended after {timeout:g} s; it was not cancelled")
+        raise TimeoutError(
+            f"job {job_id} has not ended after {timeout:g} s; it was not cancelled: stream it again, with `after` set to the last chunk's id"
+        )
 
     def _whole(self, job_id: str, standing: Standing) -> Standing:
         if not is_reference(standing.result):
@@ -101,7 +106,7 @@ class SyncClient:
 
     def results(self, jobs: Sequence[SyncHandle[Any] | str]) -> list[Outcome]:
         """Return each job's outcome, in order, without waiting: its state and, if it has ended, its result or
-        error. `jobs`: ids or handles.
+        error (NotFound for an unknown job). `jobs`: ids or handles.
         """
         handles = [SyncHandle(job, False, self, load_json) if isinstance(job, str) else job for job in jobs]
         standings = self.store.standings([handle.id for handle in handles])
@@ -130,9 +135,9 @@ class SyncClient:
     def gather(
         self, handles: Sequence[SyncHandle[Any]], timeout: float = 30.0, *, return_exceptions: bool = False
     ) -> list[Any]:
-        """Wait up to `timeout` seconds for all results; return them in the handles' order. Jobs continue
-        after an error. Raises the first failed job's error at once, or TimeoutError; with `return_exceptions`
-        errors are in the list instead.
+        """Wait up to `timeout` seconds for all results; return them in the handles' order. Raises at once the
+        error of the first job that fails, or TimeoutError; with `return_exceptions` the list has the errors
+        instead. Jobs continue.
         """
         values: dict[SyncHandle[Any], Any] = {}
         for handle in self._completed(handles, timeout):
@@ -150,8 +155,8 @@ class SyncClient:
     def as_completed(
         self, handles: Sequence[SyncHandle[T]], timeout: float = 30.0
     ) -> Iterator[SyncHandle[T]]:
-        """Yield each handle as soon as its job has ended, even without a result; then `handle.result()` does
-        not wait. Raises TimeoutError after `timeout` seconds.
+        """Yield each handle as soon as its job has ended, or if it is unknown; then `handle.result()` does
+        not wait. Raises TimeoutError if some are left after `timeout` seconds.
         """
         left = {*handles}
         for handle in self._completed(handles, timeout):
@@ -175,55 +180,55 @@ class SyncClient:
                     yield handle
 
     def workflow(self, workflow_id: str = "") -> "SyncWorkflow":
-        """Make a workflow: jobs that wait for others. `with client.workflow() as flow:` stores the jobs that
-        the block adds to it. With an id, return a stored one, to read it or to wait for it.
+        """Make a workflow. The end of `with client.workflow() as flow:` stores the jobs that the block
+        has added. With an id, return the stored one, without a check that it exists.
         """
         from sublet.client.sync_workflow import SyncWorkflow
 
         return SyncWorkflow(self, workflow_id, _is_stored=bool(workflow_id))
 
     def upstream(self, job_id: str) -> list[Outcome]:
-        """Return the outcome of each job that a job waited for, in the order of its edges: state, and result or
-        error. The error of a deleted one is NotFound. Raises NotFound if the job itself is not stored.
+        """Return the outcome of each job that a job waits or waited for, in the given order: state, and
+        result or error (of a deleted one: NotFound). Raises NotFound if the job is unknown.
         """
         from sublet.workflows import operations
 
         return self.results(self.store.follow(operations.upstream(self.store.operations, job_id)))
 
     def get(self, job_id: str) -> Job:
-        """Return a job with its state, result and attempts. Raises NotFound."""
+        """Return a job with its state, result (a large one: a reference) and attempts. Raises NotFound."""
         return self.store.follow(self.store.operations.get(job_id))
 
     def list_jobs(self, **filters: Any) -> Page:
-        """Return a page of at most `limit` jobs (50), from `cursor` on. They match all filters: `state` (one
-        or several), `queue`, `task`, `tag`, `group`, `workflow`, `code` (of the last error), `worker`, `since` and
-        `until` (of the submit). A page may be empty and still have a cursor: continue with it.
+        """Return a page of at most `limit` (default: 50) jobs that match all filters, from `cursor` on:
+        `state` (one or several), `queue`, `task`, `tag`, `group`, `workflow`, `code` (of the last error),
+        `worker`, `since` and `until` (of the submit). An empty page with a cursor is not the last.
         """
         return self.store.follow(self.store.operations.list_jobs(**filters))
 
     def cancel(self, job_id: str, revision: int | None = None) -> str:
         """Cancel a job. Return `cancelled`; of a running one `requested`: its worker will end it. Raises
-        WrongState if it has ended, Changed if it is at another `revision`.
+        WrongState if it has ended, NotFound, Changed if it is not at this `revision`.
         """
         return self.store.follow(self.store.operations.cancel(job_id, revision))
 
     def retry(self, job_id: str, revision: int | None = None, *, anew: bool = False) -> str:
-        """Queue a dead or cancelled job again, with all its tries; it goes on after its kept steps, unless
-        `anew`. Return `queued`, or `scheduled` if it waits for other jobs again. Raises WrongState, KeyTaken;
-        Changed as `cancel` does.
+        """Queue a dead or cancelled job again, with all its tries; `anew` deletes its kept steps first.
+        Return `queued`, or `scheduled` if it waits for other jobs again. Raises WrongState, NotFound,
+        KeyTaken; Changed as `cancel` does.
         """
         return self.store.follow(self.store.operations.retry(job_id, revision, anew=anew))
 
     def signal(self, job_id: str, name: str, value: Any = None) -> str:
         """Send a signal, with a JSON value of at most 64 KiB, to an unfinished job: its `ctx.wait_for(name)`
-        returns the value, now or later. Return `kept`, also for a repetition. Raises WrongState if the job
-        has ended, has another value of `name`, or has waited in vain; NotFound, StepsFull, Invalid.
+        returns the value. Return `kept`, also for a repetition. Raises WrongState if the job has ended, has
+        another value of `name`, or its wait has timed out; NotFound, StepsFull, Invalid.
         """
         return self.store.follow(self.store.operations.signal(job_id, name, value_of(value)))
 
     def promote(self, job_id: str, revision: int | None = None) -> str:
-        """Queue a scheduled job now. Return `queued`. Raises WrongState if it is not scheduled, or waits for
-        a signal; Changed as `cancel` does.
+        """Queue a scheduled job now, even if it waits for other jobs. Return `queued`. Raises WrongState if
+        it is not scheduled, or waits for a signal; NotFound; Changed as `cancel` does.
         """
         return self.store.follow(self.store.operations.promote(job_id, revision))
 
@@ -247,7 +252,7 @@ class SyncClient:
 
     def erase(self, job_id: str, revision: int | None = None) -> str:
         """Delete a finished job and its large payloads. Return `erased`. Raises WrongState if the job is
-        unfinished: cancel it first; NotFound; Changed as `cancel` does.
+        unfinished; NotFound; Changed as `cancel` does.
         """
         return self.store.erase(job_id, revision)
 
@@ -261,8 +266,9 @@ class SyncClient:
         cursor: str | None = None,
         counted_at: datetime | None = None,
     ) -> "OrderPage":
-        """Carry out `order` for a page, at most 200, of the jobs that match `wanted`; with `dry_run` only
-        count them. `cursor`: the previous page's. Jobs submitted or ended after `counted_at` are left out.
+        """Carry out `order` for a page, at most 200, of the jobs that match `wanted` (without a state or
+        workflow: `retry` only dead ones, `cancel` none that run); with `dry_run` only count them. `cursor`:
+        the previous page's. Jobs submitted or ended after `counted_at` (None: the first call) are left out.
         Raises Changed if the pages find over a tenth more jobs than `expected`.
         """
         return self.store.order_page(
@@ -284,16 +290,18 @@ class SyncClient:
         return self.store.follow(self.store.operations.resume(queue))
 
     def configure(self, queue: str, **settings: float | str | None) -> str:
-        """Set settings of a queue, or remove them (None); return all as text. `jobs` and `bytes` limit its
+        """Set or remove (None) settings of a queue; return all as text. `jobs` and `bytes` limit its
         unfinished jobs, `concurrency` the running ones, `rate` (with `burst`) the starts in `per` seconds;
-        with `group_` in front, those of each group. `on_dead`, TASK or QUEUE/TASK, is submitted for each dead
-        job. Of the queue `*`: `completed`, `dead`, `cancelled` limit the finished jobs kept per partition,
-        `queues` the queues.
+        with `group_` in front, the last four limit each group. `on_dead`, TASK or QUEUE/TASK, is submitted
+        for each dead job. Of the queue `*`: how many `completed`, `dead`, `cancelled` jobs and `queues` a
+        partition keeps.
         """
         return self.store.follow(self.store.operations.configure(queue, **settings))
 
     def groups(self, queue: str, limit: int = 100, group: str | None = None) -> "Groups":
-        """Return up to `limit` (≤ 1,000) groups of a queue, or only `group`."""
+        """Return up to `limit` (≤ 1,000) groups of a queue, first those that a limit holds back; or only
+        `group`.
+        """
         return self.store.follow(self.store.operations.groups(queue, limit, group))
 
     def change_group(self, queue: str, group: str, **settings: float | None) -> str:
@@ -309,7 +317,7 @@ class SyncClient:
         return self.store.follow(self.store.operations.queue(name))
 
     def queues(self) -> list[Queue]:
-        """Return all queues that Redis knows, even empty ones, sorted by name."""
+        """Return all known queues, even empty ones, sorted by name."""
         return self.store.follow(self.store.operations.queues())
 
     def workers(self) -> list[WorkerInfo]:
@@ -317,27 +325,28 @@ class SyncClient:
         return self.store.follow(self.store.operations.workers())
 
     def drain(self, worker: str) -> str:
-        """Ask a worker to finish its running jobs and end. Return `drain`. Raises NotFound, Invalid,
-        Changed if it restarts meanwhile."""
+        """Ask a worker to finish its running jobs and end. Return `drain`. Raises NotFound, Invalid, Changed
+        if it restarts meanwhile.
+        """
         return self.store.follow(self.store.operations.drain(worker))
 
     @property
     def schedules(self) -> "SyncSchedules":
-        """Methods that store, list, pause and remove the namespace's schedules."""
-        from sublet.client.sync_schedules import SyncSchedules  # slow to load
+        """Methods for the namespace's schedules."""
+        from sublet.client.sync_schedules import SyncSchedules
 
         return SyncSchedules(self.store)
 
     def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store an app's schedules, as `SyncSchedules.sync` does. With `remove`, delete those that `source`,
-        their owner, stored and no longer declares.
+        """Store an app's schedules as those of `source`; with `remove`, delete its others. Return for each
+        `created`, `changed`, `unchanged` or `removed`.
         """
         return self.schedules.sync(app.schedules.all(), source, remove=remove)
 
     def stats(self) -> list[Stats]:
-        """Return each partition's number of jobs by state, and its totals since its creation."""
+        """Return each partition's number of jobs by state, and totals since its creation."""
         return self.store.follow(self.store.operations.stats())
 
     def history(self, span: "Span" = "hour") -> "History":
@@ -347,7 +356,7 @@ class SyncClient:
         return self.store.follow(self.store.operations.history(span))
 
     def close(self) -> None:
-        """Wait up to 8 s until the started invocations of workers are sent, then close all connections."""
+        """Wait up to 8 s for started invocations of workers, cancel the rest, close all connections."""
         if self._summoner:
             self._summoner.close()
         self.store.close()

@@ -17,7 +17,7 @@ DEFAULT = Options()
 
 
 class SyncSchedules:
-    """The schedules of a namespace: store, list, pause and remove them, without an event loop; threads may share it."""
+    """The schedules of a namespace, without an event loop; threads may share it."""
 
     def __init__(self, store: SyncStore) -> None:
         self._operations, self._follow = store.operations, store.follow
@@ -28,19 +28,19 @@ class SyncSchedules:
         """Store a schedule that submits `task` with the arguments `payload` (by name) at each occurrence.
         Return `created`, `changed` or `unchanged`.
 
-        If the recurrence has changed, its occurrences count from now. A paused schedule stays paused. Raises
+        If the recurrence has changed, occurrences count from now. A paused schedule stays paused. Raises
         Invalid; WrongState if the schedule exists and its new queue is in another partition.
         """
         wanted = new_schedule(name, recurrence, task, payload_of({} if payload is None else payload), options)
         return self._follow(operations.put(self._operations, wanted))
 
     def get(self, name: str) -> Schedule:
-        """Return a schedule with its next occurrences and its last jobs. Raises NotFound."""
+        """Return a schedule with its next (up to 5) and last (up to 10) occurrences. Raises NotFound."""
         return self._follow(operations.get(self._operations, name))
 
     def list(self, after: str = "", most: int | None = None) -> Sequence[Schedule]:
         """Return up to `most` (None: all) schedules whose names sort behind `after`, sorted by name, without
-        payloads and without invalid ones.
+        payloads, `upcoming` and `last_runs`. Invalid ones are left out.
         """
         page = self._follow(operations.page(self._operations, after, most))
         return page.schedules
@@ -60,14 +60,14 @@ class SyncSchedules:
         return self._follow(operations.resume(self._operations, name))
 
     def run(self, name: str, job_id: str | None = None) -> Submitted:
-        """Submit a schedule's job now, besides its occurrences. Repeated with the same `job_id`, it stores no
-        second job. Raises NotFound.
+        """Submit a schedule's job now, besides its occurrences, also if it is paused. Repeated with the same
+        `job_id`, this stores no second job. Raises NotFound.
         """
         return self._follow(operations.run(self._operations, name, job_id))
 
     def sync(self, wanted: Sequence[NewSchedule], source: str, *, remove: bool = False) -> Sequence[Synced]:
-        """Store the schedules of one owner, `source`; return each one's outcome, also removed ones'. A
-        repeated call changes nothing.
+        """Store the schedules of one owner, `source`; return for each `created`, `changed`, `unchanged` or
+        `removed`.
 
         Another owner's schedules of the same names become this owner's. With `remove`, those of `source` that
         are not in `wanted` are deleted. Raises Invalid or WrongState before any change.

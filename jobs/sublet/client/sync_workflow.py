@@ -27,13 +27,13 @@ One = SyncHandle[Any] | str
 
 @dataclass(slots=True, eq=False)
 class SyncWorkflow:
-    """Jobs that wait for others. The end of the `with` block stores all of them; after an exception in the
-    block, none.
+    """Jobs that wait for others. The end of the `with` block stores all of them (many in several calls, and
+    none starts before the last); after an exception in the block, none.
     """
 
     _client: "SyncClient" = field(repr=False)
     id: str = ""
-    """Its id; empty until it has a job."""
+    """The workflow's id; empty until it has a job."""
     _nodes: dict[str, Node] = field(default_factory=dict, repr=False)
     _handles: list[SyncHandle[Any]] = field(default_factory=list, repr=False)
     _is_stored: bool = field(default=False, repr=False)
@@ -48,11 +48,11 @@ class SyncWorkflow:
         give_up: Seconds | None = None,
     ) -> SyncHandle[Any]:
         """Add a job, made by `Task.job(…)`, that runs when all jobs of `after` are completed. Return its
-        handle.
+        handle, for use after the block.
 
         If one of `after` is dead or cancelled, this job is cancelled; with `on_failure="run"` it runs when
-        all have ended, with "hold" it waits for a retry of that one. A wait of `give_up` (seconds) cancels
-        it. `into`: waiting jobs that shall wait for this one, too. Raises Invalid.
+        all have ended, with "hold" it waits for a retry of the failed one. If it waits for `give_up` seconds
+        (≥ 1), it is cancelled. `into`: waiting jobs that shall wait for this one, too. Raises Invalid.
         """
         if self._is_stored:
             raise Invalid(
@@ -79,7 +79,7 @@ class SyncWorkflow:
         return self._handles[-1]
 
     def result(self, timeout: float = 30.0) -> WorkflowResult:
-        """Wait until each job has ended; return how many were completed, and how many were not. Raises
+        """Wait until each job has ended; return how many were completed, dead and cancelled. Raises
         TimeoutError after `timeout` seconds, and the jobs continue; NotFound.
         """
         if not self.id:
@@ -102,8 +102,8 @@ class SyncWorkflow:
         cursor: str | None = None,
         state: State | str | Iterable[State] | None = None,
     ) -> "StoredWorkflow":
-        """Return its state, how many of its jobs have ended, and a page of at most `limit` (≤ 200) of them, from
-        `cursor` on: those in `state` (one or several), else all. Raises NotFound.
+        """Return the workflow's state, how many of its jobs have ended, and up to `limit` (≤ 200) of its
+        jobs, from `cursor` on: those in `state` (one or several), else all. Raises NotFound.
         """
         from sublet.workflows import reading
 
@@ -112,15 +112,16 @@ class SyncWorkflow:
         return store.follow(reading.get(store.operations, self.id, limit, cursor, state))
 
     def cancel(self) -> dict[str, int]:
-        """Cancel its unfinished jobs. Return how many were `cancelled`, `cascaded` (cancelled with a job that they wait for),
-        `requested` (they run; their workers end them) and `unchanged` (they ended meanwhile); some end uncounted with another. Safe to repeat. Raises NotFound.
+        """Cancel the unfinished jobs. Return how many (not if 0) were `cancelled`, `requested` (they run;
+        their workers end them), `unchanged` (they ended meanwhile) and `cascaded` (another's cancel ended
+        them; some are not counted). Safe to repeat. Raises NotFound.
         """
         return self._order("cancel")
 
     def retry(self) -> dict[str, int]:
-        """Retry its dead and cancelled jobs. Those that the failure of another one had cancelled come back by the retry of
-        that one. Return how many were `queued`, `scheduled` (they wait), `cancelled` (they come back
-        with another one) and `unchanged` (they came back meanwhile). Raises NotFound, WrongState.
+        """Retry the dead and cancelled jobs; the retry of a failed job brings back those that its failure
+        cancelled. Return how many (not if 0) are `queued`, `scheduled` (they wait), `cancelled` (another's
+        retry will bring them back), `unchanged` (already back) and `refused`. Raises NotFound, WrongState.
         """
         return self._order("retry")
 
@@ -138,7 +139,9 @@ class SyncWorkflow:
 
     def _check_stored(self) -> None:
         if not self._is_stored:
-            raise Invalid("the workflow is not stored: its block stores it at its end, unless that raises")
+            raise Invalid(
+                "the workflow is not stored: the end of its `with` block stores it, unless the block raises: call this after the block, or make another workflow"
+            )
 
     def __enter__(self) -> "SyncWorkflow":
         return self

@@ -71,7 +71,7 @@ class Pipeline(asyncio.Protocol):
             try:
                 packed.append(hiredis.pack_command(command))
                 self._pending.append(on_reply)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001  # an argument that cannot be encoded
                 on_reply(error)
         self._timer = self._timer or loop.call_later(self._timeout, self._check_timeout)
         self._transport.write(b"".join(packed))
@@ -85,7 +85,7 @@ class Pipeline(asyncio.Protocol):
             )
             self._connection, self._transport = connection, connection._writer.transport
             self._transport.set_protocol(self)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  # callers wait for it
             self.fail(error)
         self._connecting = None
         unsent, self._unsent = self._unsent, []
@@ -174,7 +174,7 @@ class ClientPipeline:
                 for command, _ in requests:
                     pipe.execute_command(*command)
                 replies = await pipe.execute(raise_on_error=False)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  # callers wait for it
             replies = [error] * len(requests)
         for (_, on_reply), reply in zip(requests, replies, strict=True):
             on_reply(reply)

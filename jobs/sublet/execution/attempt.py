@@ -253,7 +253,7 @@ def ending_of(lease: Lease, error: BaseException, rules: ErrorRules | None = Non
     again = _again(rules, type(error))
     try:
         return _ending_of(lease, error, again)
-    except BaseException as second:  # noqa: BLE001  # e.g. a Snooze with an invalid delay
+    except BaseException as second:  # noqa: BLE001  # e.g. a Snooze with an invalid delay: it must not end the worker
         return Failure(
             lease,
             type(error).__name__,

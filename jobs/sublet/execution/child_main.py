@@ -235,7 +235,7 @@ class JobRunner:
         except MemoryError as error:
             self._spent = True
             return frames.ending_frame(self._out_of_memory(ending_of(lease, error, rules)), spent=True)
-        except BaseException as error:  # noqa: BLE001  # SystemExit, too, is the job's outcome
+        except BaseException as error:  # noqa: BLE001  # every exception, SystemExit included, is the job's outcome
             return frames.ending_frame(ending_of(lease, error, rules))
         finally:
             self._context = self._lease = None

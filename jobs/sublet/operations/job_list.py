@@ -210,7 +210,7 @@ def _chunk(base: str, structure: str, place: _Place, room: int, bound: int, is_r
 def _structure(base: str, structure: str, place: _Place, room: int, is_rising: bool) -> Plan[_Chunk]:
     asked = min(SOME, room)
     ids: list[str] = yield reads.ids(base, structure, place.offset, asked, is_rising=is_rising)
-    # Fewer: it is the end, also for a list that a producer makes longer meanwhile
+    # Fewer: the end, even if a producer makes the list longer
     following = _Place(place.offset + len(ids)) if len(ids) == asked else None
     return _Chunk([(one, _Place(place.offset + i)) for i, one in enumerate(ids, 1)], following)
 

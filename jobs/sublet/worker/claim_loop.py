@@ -154,7 +154,7 @@ class ClaimLoops:
         queues = self._budget.open(queues)
         if len(able) == len(self._config.queue_sets):
             return await self._claim(queues, n, may_need_child, seconds) < n
-        # Given up when a child is free, for a claim that includes the other queues.
+        # Given up when a child is free, for a claim of all queues.
         claiming = asyncio.create_task(self._claim(queues, n, may_need_child, seconds))
         return await self._first(
             claiming, lambda: self._capacity.has_free_child, lambda: claiming.result() < n

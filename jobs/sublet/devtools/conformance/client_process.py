@@ -43,7 +43,7 @@ class Process:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  they stay open
-        self._err: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        self._err: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  see above
         self._process: subprocess.Popen[bytes] = spawn_bound(
             command, stdout=self._out, stderr=self._err, env=dict(environment)
         )

@@ -60,7 +60,7 @@ class AppRunner:
             may_start=lambda: not self.reload.broken, on_event=self._changed.set, keep=keep,
         )  # fmt: skip
         self._unsynced = asyncio.Event()
-        # a new server has no schedules to remove; a described app is not imported
+        # a new server has no schedules; a described app is not imported
         if not config.describe and (seen.schedules or config.data or not config.embedded):
             self._unsynced.set()
 

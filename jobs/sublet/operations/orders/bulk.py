@@ -65,6 +65,7 @@ class Selection(NamedTuple):
     message: str | None = None
     """The message of the job's last error; quoted text and numbers in it may differ."""
     tag: str | None = None
+    """One of the job's tags."""
     worker: str | None = None
     """The worker that runs the job, or ran its last attempt."""
     since: datetime | None = None

@@ -191,7 +191,7 @@ def check_url(text: str, *, reach: Reach) -> None:
 def _check_host(host: str, netloc: str, reach: Reach) -> None:
     is_literal = netloc.startswith("[")
     last = host.rstrip(".").rpartition(".")[2]
-    # A host that ends in a number is an IPv4 address for the code that connects.
+    # A host that ends in a number is connected to as an IPv4 address.
     if is_literal or _NUMBER.fullmatch(last):
         try:
             ipaddress.IPv6Address(host) if is_literal else ipaddress.IPv4Address(host)

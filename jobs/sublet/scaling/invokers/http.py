@@ -112,7 +112,7 @@ class HttpInvoker:
                 words = f"calling a URL needs aiohttp: {install_command('http')}"
                 raise InvocationFailed(words, request.summons) from None
             connector = aiohttp.TCPConnector(
-                # The semaphores limit calls; connections that are kept open must not count.
+                # The semaphores limit calls: kept connections must not count.
                 limit=0,
                 # An idle connection may be dead; then it is unknown whether a call has arrived.
                 force_close=True,
