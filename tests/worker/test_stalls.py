@@ -151,7 +151,7 @@ async def test_progress_that_is_not_sent_yet_counts(attempt):
     ("stall", "words"),
     [
         (0.5, "stall 0.5 s: use 1 s or more"),
-        ("1m", "stall '1m': use a number of seconds"),
+        ("1m", "stall '1m': use a finite number of seconds"),
         (True, "use a number"),
     ],
 )

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 SETTING = "SUBLET_CHECK_TASKS"
 AGE = 10.0
 """Seconds after which the catalogue of tasks is read again."""
-AGE_UNKNOWN = 1.0
+AGE_UNKNOWN = 0.2
 """Seconds after which the catalogue is read again if a name is unknown."""
 FREE_ATTEMPTS = 100
 """Most attempts that a token without the role admin may request with a backoff below 1 s."""
