@@ -199,7 +199,7 @@ def elsewhere(scene: Scene) -> dict[str, float]:
 
 
 def restarted(scene: Scene) -> dict[str, float]:
-    """Kill a worker and start one on its host. Return the seconds to the last new attempt, and the faults."""
+    """Kill a worker, start one on its host. Return the seconds to the last new attempt, and the faults."""
     worker, _ = scene.hire()
     _submit(scene, "stay", JOBS)
     scene.started(JOBS, 1)

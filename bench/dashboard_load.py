@@ -120,6 +120,6 @@ async def events(store: Store, rate: float) -> None:
 
 
 def ring(raw: Any, base: str) -> None:
-    """Make the history as long as it gets, so that reading it costs what it costs after a month."""
+    """Make the history as long as after a month."""
     raw.setrange(keys.minutes(base), 1440 * 128 - 1, b" ")
     raw.setrange(keys.hours(base), 720 * 128 - 1, b" ")

@@ -61,7 +61,7 @@ def take(page: Any, quality: int = QUALITY) -> bytes:
 
 
 def open_view(browser: Any, url: str, made: Scene, view: str, scheme: str, width: int = WIDTH) -> Any:
-    """Open a view in a window of its own; wait until nothing in it is still to be read."""
+    """Open a view in its own window, and wait until all of it is read."""
     from playwright.sync_api import TimeoutError
 
     context = browser.new_context(

@@ -152,9 +152,7 @@ class Day:
         await self.order(self.store.operations.cancel(job_id), "cancelled")
 
     async def order(self, plan: Any, word: str) -> None:
-        """Send an operator's command, and count `word` if it is accepted. It may be refused: the job has moved
-        on.
-        """
+        """Send an operator's command, and count `word` if it is accepted."""
         try:
             await self.store.follow(plan)
             self.told[word] += 1
@@ -234,7 +232,7 @@ def _shown(seen: dict[str, int]) -> list[str]:
 
 
 def steady(hours: Sequence[dict[str, int]], since: int, more: float = 0.05) -> list[str]:
-    """Return a line for each size that grew by more than the share `more` between hour `since` and the end."""
+    """Return a line for each size that grew by over the share `more` from hour `since` to the end."""
     before, after = hours[since - 1], hours[-1]
     return [
         f"{name}: {before[name]:,} after {since} hours, {after[name]:,} in the end"

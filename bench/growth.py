@@ -141,9 +141,7 @@ async def payload(sites: Sites) -> list[Point]:
 
 
 async def names(sites: Sites) -> list[Point]:
-    """The axis of deduplication keys: of finished jobs with a window of a day. The measured jobs have keys,
-    too.
-    """
+    """The axis of deduplication keys, of finished jobs with a window of a day. Measured jobs have keys, too."""
     points, scale = [], sites.scale
     for held in [0, *scale.up_to(scale.largest // 10, scale.largest // 1000)]:
         site = await sites.new()

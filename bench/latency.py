@@ -188,8 +188,8 @@ def _turn(submitter: "subprocess.Popen[str]", jobs: int, seed: int) -> list[list
 
 
 def submit_requested(kind: str) -> None:
-    """The submitter's process: submit as many jobs as each input line requests. Prints per line of input each
-    job's ns from the call of submit to its start, and from submit's return.
+    """The submitter's process: submit as many jobs as each input line requests; print each job's ns from the
+    call of submit to its start, and from submit's return.
     """
     app.settings = Settings.read()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notes:

@@ -160,9 +160,7 @@ async def lateness(site: Site, kind: str, seconds: int) -> dict[str, float]:
 
 
 async def lateness_of_the_new(site: Site) -> dict[str, float]:
-    """Return the ms by which a new schedule's job is late: ten schedules, each put within a second of its
-    first occurrence.
-    """
+    """Return the ms by which the jobs of ten new schedules, put within a second of the first occurrence, are late."""
     late = []
     with _process(site, "idle", 0):
         for i in range(10):

@@ -122,9 +122,7 @@ class Api:
         return found | self.shares(jobs, wall, cpu, waited)
 
     def shares(self, jobs: int, wall: float, cpu: float, waited: float) -> dict[str, float]:
-        """Return the jobs per second of wall time and of CPU time, and the shares of the wall time in
-        which the server ran and waited.
-        """
+        """Return the jobs per second of wall and CPU time, and the shares of time in which the server ran and waited."""
         used = max(self.cpu() - cpu, 1 / TICKS)
         return {
             "per_s": jobs / wall,

@@ -106,9 +106,7 @@ def noise(run: Run) -> str:
 
 
 def matrix(run: Run, columns: dict[str, str], persistence: str = "off") -> str:
-    """Return a table: the contestants' figures in the workloads `columns` (name → heading); the best of a
-    column is bold.
-    """
+    """Return a table of the contestants' figures in `columns` (name → heading); each column's best is bold."""
     known = {row["workload"] for row in run.rows if row["persistence"] == persistence}
     columns = {workload: head for workload, head in columns.items() if workload in known}
     best = {
@@ -217,7 +215,7 @@ def write(figures: Path, page: Path, pictures: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Write the page, the figures and the pictures. Exits with 2 and a message if that is not possible."""
+    """Write the page, the figures and the pictures. Exits with 2 if that is not possible."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file", type=Path, metavar="FILE", help="the figures: what run.py wrote with --json")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "measurements" / "performance.md")

@@ -139,9 +139,7 @@ class Site:
         return submitting, draining
 
     async def drain(self, jobs: int, windows: Iterator[list[str]]) -> None:
-        """Claim and complete so many jobs, as a worker does: each completion in the same round trip as the
-        next claim.
-        """
+        """Claim and complete so many jobs: each completion in the round trip of the next claim."""
         left = [jobs]
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*(self._loop(left, windows) for _ in range(LOOPS)))
@@ -168,9 +166,7 @@ class Site:
         return verbs.claim(self.base, claim_id=claim_id, worker="bench", lease=lease, n=n, queues=queues)
 
     async def measure(self, load: Load) -> dict[str, float]:
-        """Do the work. Return µs per job by script, in total, and on the caller's clock; and the longest holds
-        in ms.
-        """
+        """Do the work. Return µs per job: by script, in total, by the caller's clock; and the longest holds, ms."""
         await self.keep(load.kept)
         if load.spare:
             await self.limit(load.kept + load.spare)
@@ -193,9 +189,7 @@ class Site:
         }
 
     async def hold(self, rounds: int, pid: int) -> dict[str, list[float]]:
-        """Return the ms of Redis's CPU per call of each script with full batches, one at a time: other load
-        does not count.
-        """
+        """Return the ms of Redis's CPU per call of each script with full batches, without other load."""
         held: dict[str, list[float]] = {}
 
         async def timed(name: str, call: Call[T]) -> T:

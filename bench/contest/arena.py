@@ -153,9 +153,7 @@ class Arena:
 
     @contextmanager
     def worker(self, contestant: Contestant, number: int = 1, /, **variables: str) -> Iterator[Worker]:
-        """Start a worker process, ended afterwards with its child processes. Number 2 has its own tally, which
-        shows when both work.
-        """
+        """Start a worker process, ended afterwards with its child processes. Number 2 has its own tally."""
         variables = {"BENCH_TALLY": str(self._tallies[number - 1])} | variables
         log = self._log(contestant, "work")
         with open(log, "wb") as errors:

@@ -66,9 +66,7 @@ def run(arena: Arena, contestant: Contestant, *, many: int = MANY, seconds: floa
 def drain(
     arena: Arena, contestant: Contestant, most: int, seconds: float, **variables: str
 ) -> tuple[float, int]:
-    """Start a worker, and kill it. Return the rate of the first `most` jobs, or `seconds`, in jobs/s; and how
-    many it started.
-    """
+    """Start and kill a worker. Return the jobs/s of the first `most` jobs, or `seconds`; and how many it started."""
     arena.clear()
     with arena.worker(contestant, **variables) as worker:
         arena.wait(1, [worker])

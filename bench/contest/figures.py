@@ -43,9 +43,7 @@ class Run:
         return (min(values), max(values)) if len(values) > 1 else None
 
     def contestants(self, workloads: Iterable[str], persistence: str = "off") -> list[str]:
-        """Return the contestants with any of these workloads: the best at the first one first, those without
-        it last.
-        """
+        """Return the contestants with any of these workloads, the best at the first one first."""
         names = dict.fromkeys(row["contestant"] for row in self.rows if row["persistence"] == persistence)
         wanted = tuple(workloads)
 

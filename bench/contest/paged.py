@@ -37,9 +37,7 @@ class Bench:
 
 
 def main(bench: Bench, program: str, words: Sequence[str] | None = None) -> int:
-    """Measure, and print or write the tables. Returns 1 without figures, 2 for a wrong argument or page, 130 when
-    interrupted.
-    """
+    """Measure; print or write the tables. Returns 1 without figures, 2 for wrong arguments, 130 when interrupted."""
     asked = _parser(bench, program).parse_args(words)
     signal.signal(signal.SIGTERM, run.interrupt)
     try:

@@ -34,9 +34,7 @@ def read(path: Path, program: str = "run.py") -> Run:
 
 
 def rewrite(page: str, parts: Mapping[str, Callable[[Run], str]], run: Run) -> str:
-    """Return the page with this run's figures between its marks, `<!-- begin: NAME -->` and `<!-- end: NAME -->`.
-    Raises Unusable for an unknown mark.
-    """
+    """Return the page with this run's figures between its marks. Raises Unusable for an unknown mark."""
     between = re.compile(r"(<!-- begin: (.+?) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
     if unknown := {mark[2] for mark in between.finditer(page)} - set(parts):
         raise Unusable(

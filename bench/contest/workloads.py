@@ -145,7 +145,7 @@ def drain_2(turn: Turn) -> Iterator[Figure]:
 
 
 def latency(turn: Turn) -> Iterator[Figure]:
-    """Measure from the call of submit to the task's first line, with a waiting worker and an empty queue."""
+    """Measure from submit to the task's first line, with a waiting worker and an empty queue."""
     turn.arena.flush()
     with turn.arena.worker(turn.contestant):
         sent = turn.arena.latency(turn.contestant, WARM_UP + turn.samples, 0, LATENCY_SECONDS)
@@ -217,9 +217,7 @@ class Drain:
 
 
 def rate_of(tally: Told, *, since: int = 0) -> float | None:
-    """Return the jobs per second from the end of the warm-up (WARM), or from `since` (ns) if later, to the
-    last start.
-    """
+    """Return the jobs per second from the warm-up's end (WARM), or `since` (ns) if later, to the last start."""
     first: dict[int, int] = {}
     for n, at in tally:
         first.setdefault(n, at)

@@ -10,7 +10,7 @@ Notes = Sequence[tuple[int, int]]
 
 
 def most_at_once(starts: Notes, ends: Notes) -> int:
-    """Return the highest number of jobs that ran at a time. One that ends when another starts makes room for it."""
+    """Return the highest number of jobs that ran at a time."""
     moments = sorted([(at, 1) for _, at in starts] + [(at, -1) for _, at in ends])
     most = now = 0
     for _, change in moments:
@@ -36,8 +36,8 @@ def busiest(starts: Notes, window_ms: int) -> int:
 
 
 def steady_rate(starts: Notes, block: int) -> float | None:
-    """Return the starts per second, without the first `block` jobs, over as many whole blocks as there are: where jobs
-    start in bursts of a block, from one burst's first job to another's.
+    """Return the starts per second, without the first `block` jobs, over whole blocks: from one burst's first job
+    to another's.
     """
     moments = [at for _, at in starts]
     blocks = (len(moments) - 1) // block - 1
@@ -47,8 +47,8 @@ def steady_rate(starts: Notes, block: int) -> float | None:
 
 
 def late_ms(starts: Iterable[float], claims: Iterable[float], every_ms: float) -> list[float]:
-    """Return for each job but the first how late it started: ms from the moment of its token, which is `every_ms` after
-    the claim of the job before. Takes moments in ms of the same clock.
+    """Return for each job but the first how late it started: ms from its token's moment, `every_ms` after the
+    claim of the job before. All moments: ms of one clock.
     """
     waited = pairwise(sorted(claims))
     return [at - before - every_ms for at, (before, _) in zip(sorted(starts)[1:], waited, strict=False)]

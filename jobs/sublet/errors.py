@@ -40,7 +40,7 @@ class JobsError(Exception):
 
 
 class Refused(JobsError):
-    """Redis rejected the call, and changed nothing. Repeating it is useless until something has changed."""
+    """Redis rejected a call, which changed nothing. Repeating it is useless until something has changed."""
 
     code = "REFUSED"
 
@@ -84,8 +84,8 @@ class KeyTaken(Refused):
 
 
 class QueueFull(Refused):
-    """The job was not stored. Its queue has reached its limit of jobs or bytes: start more workers, or raise the limit
-    (`configure`). Or its queue is new, and the namespace's limit of `queues` is reached: use fewer, or raise it.
+    """The job was not stored or changed. Its queue has reached its limit of jobs or bytes: start more workers, or raise
+    the limit (`configure`). Or its queue is new, and its partition has as many as the limit `queues` allows.
     """
 
     code = "QUEUE_FULL"
@@ -198,7 +198,7 @@ class NotDurable(Unfit):
 
 class Invalid(JobsError):
     """An argument, option, setting or stored value is not valid. Nothing has changed, but `submit_all` may
-    have stored other jobs.
+    have stored other jobs, and a large workflow some, which are then cancelled.
     """
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -79,6 +80,31 @@ async def test_a_thread_leaves_its_stack(hire, tmp_path):
     head, first, *_ = ending.detail.splitlines()
     assert head == HEAD
     assert first.endswith(", in thread_waits")
+
+
+def test_the_frames_of_a_task_remain_above_those_that_it_calls_in_this_package():
+    package = {}
+    file = os.path.join(os.path.dirname(stack.__file__), "kept.py")
+    exec(compile("def step(function):\n    function()\n", file, "exec"), package)  # noqa: S102  # frames of that file
+    begun, end = threading.Event(), threading.Event()
+
+    def inner():
+        begun.set()
+        end.wait(30)
+
+    def task():
+        package["step"](inner)
+
+    thread = threading.Thread(target=package["step"], args=(task,))
+    thread.start()
+    assert begun.wait(30)
+    found = stack.of_thread(thread.ident)
+    end.set()
+    thread.join(30)
+    head, *frames = found.splitlines()
+    names = [line.rpartition(" ")[2] for line in frames if line.startswith("  File ")]
+    assert (head, names[:3]) == (HEAD, ["task", "inner", "wait"])
+    assert file not in found
 
 
 def test_a_stack_is_bounded_and_shows_the_other_threads_last():

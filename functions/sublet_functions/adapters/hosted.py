@@ -53,7 +53,7 @@ class Hosted:
         self._logged = ""
 
     async def start(self) -> None:
-        """Read and check the settings; Redis is not asked. Raises Invalid, also if tokens are missing."""
+        """Check the settings, and import the app, if any; Redis is not asked. Raises Invalid, also if tokens are missing."""
         if not self._open().tokens.needed:
             raise Invalid(NO_TOKENS)
 

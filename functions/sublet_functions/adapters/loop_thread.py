@@ -47,7 +47,7 @@ class Application(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """End all workers, and close all connections."""
+        """End the workers in this process, and close all connections."""
         ...
 
 

@@ -30,4 +30,4 @@ class Limits:
     linger_seconds: float = 1.0
     """Seconds that a closing connection stays half open, so that its client reads the last response."""
     held: int = 0
-    """Most bytes of all arriving bodies; 0: an eighth of the memory, 16 to 256 MiB."""
+    """Most bytes of all arriving bodies; more are refused. 0: an eighth of the memory, 16 to 256 MiB."""

@@ -248,7 +248,7 @@ def invalid_value(message: str, *where: str | int) -> dict[str, Any]:
 
 def invalid_problem(error: Invalid, *where: str | int, model: type[BaseModel] | None = None) -> Problem:
     """Return the problem for an Invalid. `where`: the place in the request. `model`: of the value there; if
-    the error's text begins with a field's name, the place is that field.
+    the error's text begins with a field's name, that is appended to the place.
     """
     name = re.split(r"\W", str(error), maxsplit=1)[0]
     field = (name,) if model and name in model.model_fields else ()

@@ -11,7 +11,7 @@ from sublet.protocol.keys import NAME_MAX
 CHARACTER = "[A-Za-z0-9_.:-]"
 """A pattern for one character of a name."""
 DOTS = r"^(.*/)?\.\.?(/.*)?$"
-"""A pattern for `.` and `..`, alone or as a part of a path."""
+"""A pattern for `.` and `..`, alone or as a part of a path, which the JSON Schema excludes."""
 
 
 def pattern_of(most: int = NAME_MAX) -> str:

@@ -42,7 +42,7 @@ class AnyQuery(BaseModel):
 
 
 class PathParams(Query):
-    """The parameters in the paths of all routes, by the name in braces, such as `/jobs/{id}`."""
+    """The parameters in the paths of all routes, by the name in braces (`/jobs/{id}`); a route has some."""
 
     id: Id | None = Field(None, description="The id of the job, or of the workflow.")
     queue: QueueName | None = Field(None, description="The queue's name; `*` is the whole namespace.")

@@ -347,7 +347,7 @@ CLOSE = SentResponse(False)
 
 
 class LastResponse(SentResponse):
-    """The last response on a connection, whose client may still be sending."""
+    """The last response on a connection. More data from its client is discarded."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(False)

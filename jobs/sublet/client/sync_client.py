@@ -220,7 +220,7 @@ class SyncClient:
         return self.store.follow(self.store.operations.retry(job_id, revision, anew=anew))
 
     def signal(self, job_id: str, name: str, value: Any = None) -> str:
-        """Send a signal, with a JSON value of at most 64 KiB, to an unfinished job: its `ctx.wait_for(name)`
+        """Send a signal, with a JSON value of at most 64 KiB, to an unfinished job: its `ctx.wait_for(name)`, now or later,
         returns the value. Return `kept`, also for a repetition. Raises WrongState if the job has ended, has
         another value of `name`, or its wait has timed out; NotFound, StepsFull, Invalid.
         """
@@ -346,7 +346,7 @@ class SyncClient:
         return self.schedules.sync(app.schedules.all(), source, remove=remove)
 
     def stats(self) -> list[Stats]:
-        """Return each partition's number of jobs by state, and totals since its creation."""
+        """Return for each partition the number of jobs by state, and totals since its creation."""
         return self.store.follow(self.store.operations.stats())
 
     def history(self, span: "Span" = "hour") -> "History":

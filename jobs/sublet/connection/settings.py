@@ -140,7 +140,7 @@ class Settings:
 
 
 def quick(settings: Settings) -> Settings:
-    """Return settings with which a call lasts about a second at most (unchanged if SUBLET_TIMEOUT is set)."""
+    """Return settings with so short limits that a call lasts about a second at most (unchanged if SUBLET_TIMEOUT is set)."""
     if os.environ.get("SUBLET_TIMEOUT"):
         return settings
     return replace(settings, timeout=min(settings.timeout, QUICK_TIMEOUT), patience=QUICK_PATIENCE)

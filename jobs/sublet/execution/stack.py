@@ -50,11 +50,14 @@ def from_child(written: bytes) -> str:
 
 
 def of_thread(ident: int) -> str:
-    """Return the stack of a thread of this process, after this package's last frame; empty if it has ended."""
+    """Return the stack of a thread of this process from its task on, without frames of this package; empty if
+    the thread has ended.
+    """
     frame = sys._current_frames().get(ident)
     found = traceback.extract_stack(frame) if frame else []
-    last = max((i for i, one in enumerate(found) if one.filename.startswith(_OWN)), default=-1)
-    return _headed("".join(traceback.format_list(found[last + 1 :]))) if found else ""
+    first = next((i for i, one in enumerate(found) if one.filename.startswith(_OWN)), 0)
+    shown = [one for one in found[first:] if not one.filename.startswith(_OWN)]
+    return _headed("".join(traceback.format_list(shown))) if found else ""
 
 
 def _headed(task: str, others: str = "") -> str:

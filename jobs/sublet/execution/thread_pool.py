@@ -57,7 +57,8 @@ class ThreadPool:
         self._alive = self._wanted = 0
 
     def start(self, attempt: Attempt, run: Callable[[], Completion]) -> ThreadRun:
-        """Run a function as soon as a thread is free. The future raises Ended if the function raises."""
+        """Run a function as soon as a thread is free. Return the future of its outcome; it raises Ended if the function
+        raises."""
         call = ThreadRun(self, attempt, run)
         self._wanted += 1
         self._queue.put(call)

@@ -67,7 +67,7 @@ class QueueNumbers:
     by_turns: bool = False
     """Whether the queue has groups, or limits of running jobs."""
     held: int = 0
-    """About how many queued jobs a limit holds back; 0 before `groups.with_held`."""
+    """About how many queued jobs a limit holds back; 0 unless `groups.with_held` made this."""
 
     @property
     def ready(self) -> int:

@@ -42,7 +42,7 @@ class Steps(Protocol):
         ...
 
     def sleep(self, name: str, seconds: float) -> Any:
-        """Return if the sleep is over; else raise Suspended."""
+        """Return if the sleep, which the first call begins, is over; else raise Suspended."""
         ...
 
     def wait_for(self, name: str, seconds: float | None) -> Any:

@@ -75,7 +75,7 @@ class ResultWatcher:
 
     async def watch_many(self, jobs: Mapping[str, str], wait: float) -> AsyncIterator[dict[str, Standing]]:
         """Wait up to `wait` seconds for jobs (id → base); yield batches (id → standing) of those ended or
-        non-existent.
+        non-existent, until none is left.
         """
         until, woken, called = time.monotonic() + wait, asyncio.Event(), deque["_Watch"]()
         for base in dict.fromkeys(jobs.values()):
@@ -282,7 +282,7 @@ def watch_many_sync(
     transport: SyncTransport, jobs: Mapping[str, str], wait: float
 ) -> Iterator[dict[str, Standing]]:
     """Wait up to `wait` seconds for jobs (id → base); yield batches (id → standing) of those ended or
-    non-existent.
+    non-existent, until none is left.
     """
     until, left = time.monotonic() + wait, dict(jobs)
     bases = list(dict.fromkeys(jobs.values()))

@@ -171,7 +171,7 @@ MUTANTS = (
     Mutant(
         "a job is completed without those that follow",
         "lua/proceed.lua",
-        "if wrong then return wrong end\n",
+        "if unfit then return unfit end\n",
         "",
         "the parts of a split are lost",
         f"{PROCEED}a_full_queue_leaves_the_job_running_and_a_later_call_completes_it[fakeredis]",

@@ -151,7 +151,7 @@ def _as_json(event: JobEvent) -> dict[str, Any]:
 
 def stream(args: Namespace) -> int:
     """Print the chunks of a job until it has ended, or for --for. Return 1 if it ended dead or cancelled, or
-    was deleted.
+    was deleted, else 0.
     """
     with client_of(settings_of(args)) as client:
         job_id, attempt = find_job(client, typed(args.id)).id, 0

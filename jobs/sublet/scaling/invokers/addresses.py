@@ -248,7 +248,7 @@ class AddressGuard:
         return host in self._inside or reach_of(host) in (Reach.PRIVATE, Reach.LOCAL)
 
     async def close(self) -> None:
-        """Stop waiting for lookups under way."""
+        """Give up the lookups under way."""
         await self._lookups.close()
 
     def open(self, info: AddressInfo) -> socket.socket:
@@ -288,7 +288,7 @@ class Lookups:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Stop waiting for the lookups under way."""
+        """Give up the lookups under way; their threads may run on."""
         left = tuple(self._under_way.values())
         for task in left:
             task.cancel()

@@ -66,8 +66,8 @@ class Timeouts(Generic[T]):
 
 
 class Stalls:
-    """Ends attempts that report no progress for the `stall` of their jobs. Waits for other jobs or a child
-    process do not count.
+    """Ends attempts that report no progress for the `stall` of their jobs. Waits for other jobs, a free
+    child process or a thread do not count.
     """
 
     def __init__(self) -> None:
