@@ -550,3 +550,37 @@ def test_where_nobody_uses_it_nothing_is_read(monkeypatch):
     monkeypatch.setattr(Settings, "read", None)
     assert App().storage() is None
     assert Settings().storage is None
+
+
+class OneSided:
+    """A backend without objects, which fails to store, and notes the numbers of names that it is to delete."""
+
+    def __init__(self):
+        self.deleted = []
+
+    def put(self, name, text):
+        raise KeyError("bucket")
+
+    def get(self, name):
+        raise KeyError(name)
+
+    def delete(self, names):
+        self.deleted.append(len(names))
+
+    def scan(self, prefix, after, limit):
+        return []
+
+
+def test_a_deletion_has_at_most_1000_objects():
+    storage = Storage(OneSided(), "ns")
+    storage.delete([f"ns/{i}" for i in range(2500)])
+    storage.delete([])
+    assert storage.backend.deleted == [1000, 1000, 500]
+
+
+def test_a_key_error_means_a_missing_object_only_when_one_is_read():
+    storage = Storage(OneSided(), "ns")
+    with pytest.raises(Unavailable, match=r"job 0-a: its large payload could not be stored in .*KeyError"):
+        storage.put("0-a", b"text")
+    with pytest.raises(PayloadLost, match="has no object ns/"):
+        storage.get("0-a", b'{"sublet:large":{"bytes":4,"sha256":"%s"}}' % (b"a" * 64))

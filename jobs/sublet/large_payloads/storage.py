@@ -26,7 +26,7 @@ ORPHAN_SECONDS = 3600.0
 HOLDERS = 10
 """To how many jobs of one key, one after the other, a submit tries to give its payload."""
 PAGE = 1000
-"""How many objects one search for those without a job lists."""
+"""How many objects one listing, or deletion, has at most."""
 WAYS_OUT = (
     "store the data elsewhere and pass a path or a URL, or set large_payloads (docs/guides/large-payloads.md)"
 )
@@ -179,15 +179,17 @@ class Storage(NamedTuple):
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects by name. Raises Unavailable."""
-        if names:
-            self._call("deleted", "", self.backend.delete, names)
+        for i in range(0, len(names), PAGE):
+            self._call("deleted", "", self.backend.delete, names[i : i + PAGE])
 
     def _call(self, verb: str, job_id: str, function: Callable[..., T], *arguments: Any) -> T:
         try:
             return function(*arguments)
-        except (KeyError, JobsError):
+        except JobsError:
             raise
         except Exception as error:
+            if verb == "read" and isinstance(error, KeyError):
+                raise
             whose = f"job {job_id}: its large payload" if job_id else "large payloads"
             todo = (
                 ": this user must be able to create, read and write there"
