@@ -114,9 +114,7 @@ class Scene:
         return [(int(number), int(attempt), int(pid), float(at)) for _, number, attempt, pid, at in said]
 
     def started(self, jobs: int, attempt: int) -> float:
-        """Wait until `jobs` jobs have begun this attempt, or a later one. Return the moment of the last such
-        start.
-        """
+        """Wait until `jobs` jobs have begun this attempt, or a later one. Return the last start."""
 
         def all_of_them() -> bool:
             return len({number for number, of, *_ in self.lines("start") if of >= attempt}) >= jobs
@@ -187,7 +185,7 @@ def _server(binary: str | None) -> Iterator[tuple[EmbeddedServer, Path]]:
 
 
 def elsewhere(scene: Scene) -> dict[str, float]:
-    """Kill a worker while another one is idle. Return the seconds to the last new attempt, and the faults."""
+    """Kill a worker beside an idle one. Return the seconds to the last new attempt, and the faults."""
     worker, _ = scene.hire()
     _submit(scene, "stay", JOBS)
     scene.started(JOBS, 1)

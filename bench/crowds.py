@@ -18,7 +18,7 @@ LONGEST = 600.0
 
 
 async def due_at_once(site: Site, number: int) -> list[Row]:
-    """Measure jobs scheduled for one moment. A claim queues up to 110 of them, a reap up to 200."""
+    """Measure jobs scheduled for one moment."""
     moment = _now(site) + 1000 + number // 20
     await site.fill(2 * number // SHARE)
     await site.fill(number, lambda: f"at={moment}")

@@ -59,7 +59,7 @@ async def _submit(store: Store, names: Sequence[str], count: int, rules: str = "
 
 
 async def _group(store: Store) -> None:
-    """Make a queue with many groups: of half, one job runs and holds the others back."""
+    """Make a queue with many groups; half are held back."""
     await store.follow(store.operations.configure("grouped", group_concurrency=1))
     make = store.operations.submission
     await store.submit([make("noop", b"{}", "grouped", f"group=g{n % GROUPS}") for n in range(CHUNK)])

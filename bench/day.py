@@ -68,9 +68,7 @@ class Scale:
 
 @contextmanager
 def ahead(folder: Path) -> Iterator[tuple[str, Offset]]:
-    """Start a Valkey whose clock runs ahead by `Offset`. Yields its URL and the offset. Raises
-    tests.faults.chaos.servers.Missing without libfaketime.
-    """
+    """Start a Valkey whose clock runs ahead by `Offset`. Yields its URL and the offset. Raises Missing."""
     offset = Offset(folder)
     with patch.dict("os.environ", offset.environment):
         server = EmbeddedServer.start(folder / "data", persistent=False)

@@ -1,7 +1,7 @@
 """Measure the cost of a job as the data grows: waiting jobs, finished jobs, queues, payload.
 
 Each point of an axis is a database with its standing load; all have the same additional work. Compare
-figures of one run. It needs 3 GB of memory and twenty minutes; the figures of `--quick` mean nothing.
+figures of one run. It needs 3 GB and twenty minutes.
 """
 
 import argparse

@@ -121,9 +121,7 @@ class Site:
 
 
 async def lateness(site: Site, kind: str, seconds: int) -> dict[str, float]:
-    """Return the ms by which jobs of schedules with an interval of one second are late. Raises NotFound if an
-    occurrence has no job.
-    """
+    """Return the ms by which jobs of schedules of one second are late. Raises NotFound if one is missing."""
     await site.store.follow(
         site.store.operations.configure("*", completed=10_000_000)
     )  # so that the first jobs are not deleted

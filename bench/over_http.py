@@ -5,8 +5,8 @@
 - claim + complete: a hundred at a time on 2 connections, and one `sublet work --source`;
 - waiting: a thousand waiting claims; their cost, and how soon a submit answers one.
 
-The server has a core of its own. `per_cpu_s`: rate per second of the server's CPU time. `kept_waiting`:
-share of the time in which other processes had its core.
+The server has its own core. `per_cpu_s`: rate per second of its CPU time. `kept_waiting`: share of the time
+in which others had its core.
 """
 
 import argparse

@@ -64,7 +64,7 @@ def _counts(goal: Goal, name: str) -> bool:
 
 
 def behind(run: Run) -> str:
-    """Return a table of the workloads in which a peer is better than Sublet, with the rounds of both."""
+    """Return a table of the workloads in which a peer is better than Sublet."""
     lines, compared = [], False
     for persistence, words in PERSISTENCE.items():
         for workload, head in (
@@ -82,7 +82,7 @@ def behind(run: Run) -> str:
 
 
 def noise(run: Run) -> str:
-    """Return a table of the contestants with the same code, and a sentence on the spread of the rounds."""
+    """Return a table of the contestants with the same code, with the rounds' spread."""
     rounds, lines = [], []
     for row in run.rows:
         least, most = run.spread(row["contestant"], row["workload"], row["persistence"]) or (0, 0)

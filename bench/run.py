@@ -33,9 +33,7 @@ BUSY = 0.5
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Make missing environments, run, and print the table. Returns 1 without any contestant, 2 for wrong
-    arguments, 130 when interrupted.
-    """
+    """Make environments, run, print the table. Returns 1 without a contestant, 2 for wrong arguments, 130 when interrupted."""
     asked = _parser().parse_args(words)
     try:
         contestants = named(asked.only)

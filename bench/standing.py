@@ -233,7 +233,7 @@ class Site:
 
 
 class Watch:
-    """Measures, in its block, the server's CPU time, and the µs of each script call (from its slow log)."""
+    """Measures, in its block, the server's CPU time, and the µs of each script call."""
 
     def __init__(self, site: Site) -> None:
         self.raw = site.raw

@@ -1,7 +1,7 @@
 """Measure the store: memory per job, jobs per second through the scripts and through one worker, and the
 longest hold of Redis.
 
-The machine's other load shows in the spread: compare figures of one run.
+Compare figures of one run.
 """
 
 import argparse

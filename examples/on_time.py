@@ -28,9 +28,7 @@ async def probe(ctx: Context) -> None:
 
 
 async def main() -> None:
-    """Store the schedules as a deployment does, run a worker for three jobs, remove the schedules as an
-    operator does.
-    """
+    """Store the schedules, run a worker for three jobs, remove the schedules."""
     for name, answer, _ in await app.client.sync(app, "examples.on_time:app"):
         print(f"{name}: {answer}, {(await app.client.schedules.get(name)).description}")
     await work(app, queues=["default"], max_jobs=3, seconds=50)

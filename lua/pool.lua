@@ -3,7 +3,7 @@
 -- LIBS  lib/base.lua lib/audit.lua
 -- KEYS  base         the partition's hash, e.g. {sublet:0}; every other key is base .. ":" .. name
 -- ARGV  pool         its name
--- ARGV  revision     the one that the caller saw: how often this pool was put, 0 if it does not exist
+-- ARGV  revision     the one that the caller saw: how often this pool was put, 0 if it does not exist or is malformed
 -- ARGV  settings     all settings, as words, each once; "" removes the pool:
 --                    queues=a,b (at most 32)  invoker=process|http|lambda|none  min=N max=N (workers; 0, 10)
 --                    wait=ms (that a job should wait at most; 5000)  slots=N (jobs of a worker; 10)
@@ -49,7 +49,7 @@ end
 local known = call('HGET', key('pools'), name)
 check_audit(by)
 local held = string.match(known or '', '^%d+(.*)$')
-local current = string.match(known or '0', '^%d+')
+local current = string.match(known or '', '^%d+') or '0'
 local seen = string.match(revision, '^%d+$') or '-1'
 local moved = refusal('CHANGED', 'pool ' .. name .. ' is at revision ' .. current .. ', not ' .. revision
   .. ': read it again')

@@ -164,9 +164,7 @@ class Arena:
             worker.stop()
 
     def wait(self, n: int, workers: Sequence[Worker], seconds: float = 120.0) -> int:
-        """Wait until `n` jobs have started, none has for STALL s, or the time is up. Return how many have.
-        Raises Failed.
-        """
+        """Wait until `n` jobs have started, or none for STALL s, or the time is up. Return how many. Raises Failed."""
         begin = changed = time.monotonic()
         before = 0
         while True:

@@ -60,9 +60,7 @@ CONTESTANTS: tuple[Contestant, ...] = (
 
 
 def named(names: list[str]) -> list[Contestant]:
-    """Return the contestants with these names, in the order of the tables; without a name, all. Raises
-    ValueError for an unknown name.
-    """
+    """Return the contestants with these names, without names all, in the tables' order. Raises ValueError."""
     wanted, known = {word.replace(" ", "-") for word in names}, {each.word: each for each in CONTESTANTS}
     if unknown := sorted(wanted - set(known)):
         raise ValueError(f"no contestant {', '.join(unknown)}: there are {', '.join(known)}")

@@ -141,7 +141,7 @@ def _install(folder: Path, packages: Sequence[str], over: threading.Event) -> No
 
 
 def _run(command: Sequence[str], folder: Path, over: threading.Event) -> None:
-    """Raises ValueError with the output if it fails, TimeoutExpired if the time or the run is over."""
+    """Raises ValueError with the output, TimeoutExpired."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     until = time.monotonic() + PATIENCE
     streams: dict[str, Any] = {

@@ -23,7 +23,7 @@ class Run:
         )
 
     def value(self, contestant: str, workload: str, persistence: str = "off") -> float | None:
-        """Return the median of the rounds; None if it was not measured, or the awaited event did not happen."""
+        """Return the median of the rounds; None if not measured, or without the event."""
         if workload == "backlog_ratio":
             return self._ratio(contestant)
         row = self.row(contestant, workload, persistence)

@@ -130,7 +130,9 @@ class Asgi:
             reason = "WebSockets are not supported: use GET /events"
             await send({"type": "websocket.close", "code": 1003, "reason": reason})
         else:
-            raise NotImplementedError(f"ASGI scope {scope['type']!r} is not supported")
+            raise NotImplementedError(
+                f"ASGI scope {scope['type']!r} is not supported: only http and lifespan are"
+            )
 
     @contextlib.asynccontextmanager
     async def lifespan(self, outer: Any = None) -> AsyncIterator[None]:

@@ -152,7 +152,7 @@ class Unconfirmed(Unavailable):
     """
 
     job_id = ""
-    """Id of the stored job; empty if there are several."""
+    """Id of the stored job; empty if there are several, or over HTTP."""
 
 
 class Forbidden(Unavailable):
@@ -188,8 +188,8 @@ class Moved(Unfit):
 
 
 class NotDurable(Unfit):
-    """The server cannot confirm the durability that the submit asks for. Change its configuration, or ask for
-    less.
+    """The server cannot confirm the durability that the submit asks for. Usually nothing is stored; else the
+    message names that. Change its configuration, or ask for less.
     """
 
     job_id = ""

@@ -58,7 +58,7 @@ def test_without_a_terminal_a_filter_needs_yes(dead):
     [
         (["retry"], "give ids, or a filter"),
         (["retry", "0-a", "--task", "t"], "give ids, or a filter"),
-        (["erase", "0-a", "--yes"], "belong to a filter"),
+        (["erase", "0-a", "--yes"], "go with a filter, not with ids"),
         (
             ["retry", "--state", "queued", "--yes"],
             "state queued: use dead or cancelled: retry changes no other jobs",

@@ -14,6 +14,7 @@ from sublet.connection.settings import Settings
 from sublet.model import Card
 from sublet.operations import pools
 from sublet.protocol import keys
+from sublet.protocol.scripts import Call
 from sublet.protocol.verbs import enlist
 
 pytest_plugins = ["tests.support.command_line"]
@@ -192,6 +193,20 @@ def test_a_mistake_is_one_line(shell, words, line):
 
 def test_a_private_address_is_refused_as_a_target(shell):
     assert "is not public" in shell.no(2, *SET, "--invoker", "http", "--target", "https://10.0.0.7/work")
+
+
+@pytest.mark.parametrize("stored", ["7 queues=+ invoker=none\n", "7", "nonsense", ""])
+def test_a_pool_with_invalid_settings_is_set_again_or_removed(shell, run, client, stored):
+    def spoil():
+        run(Call((("HSET", keys.pools(client.store.operations.bases[0]), "images", stored),), int))
+
+    shell.ok(*SET)
+    spoil()
+    assert shell.ok(*SET).partition("d: ")[2].startswith("queues images,thumbs"), "created or changed"
+    assert [pool["name"] for pool in shell.json("pools")] == ["images"]
+    spoil()
+    assert "images  removed" in shell.ok("pools", "remove", "images")
+    assert shell.json("pools") == []
 
 
 def test_a_missing_pool_is_reported(shell):

@@ -257,7 +257,9 @@ class Api:
         return principal
 
     def find(self, request: Request) -> tuple[AnyRoute, dict[str, str]]:
-        """Return a request's route (for HEAD of GET) and path parameters. Raises Problem for an unknown path or method."""
+        """Return a request's route and path parameters; for HEAD the route of GET, unless that changes
+        something. Raises Problem for an unknown path or method.
+        """
         by_method = self._by_path.get(request.path, {})
         route = by_method.get(request.method)
         if route:

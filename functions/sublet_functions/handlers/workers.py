@@ -87,8 +87,8 @@ async def retire(call: Call[RetireRequest, Empty]) -> Response:
 
 
 async def reconcile(call: Call[ReconcileRequest, Empty]) -> Response:
-    """End a gone worker's leases, return how many, and delete its registration, unless another life has
-    registered.
+    """End the leases of a gone worker, and delete its registration, if it is registered with this life. Return how
+    many leases ended, else 0.
     """
     name, life = call.principal.stored(call.path["name"]), call.body.life
     ended = await call.store.reconcile({name: life}) if await _worker(call, name, life) else 0

@@ -256,7 +256,7 @@ def media_type(headers: Mapping[str, str]) -> str:
 
 
 def is_event(headers: Mapping[str, str]) -> bool:
-    """Whether a request has any header of a CloudEvent, valid or not."""
+    """Whether a request has a CloudEvent's media type, or a header ce-specversion, -id, -source or -type."""
     return media_type(headers).startswith(EVENT_MEDIA_TYPE) or any(map(headers.__contains__, _EVENT_HEADERS))
 
 

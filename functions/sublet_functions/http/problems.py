@@ -154,7 +154,7 @@ def cut_off_body() -> Problem:
 
 
 def slug_of(error: JobsError) -> str:
-    """Return the slug for an error of `sublet.errors`; `internal` for others."""
+    """Return the slug for a refusal, an Unavailable or an Invalid of `sublet.errors`; `internal` for others."""
     if isinstance(error, Busy):
         return "busy"
     if isinstance(error, Unconfirmed):

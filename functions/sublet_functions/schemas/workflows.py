@@ -72,7 +72,7 @@ class WorkflowOrder(RequestModel):
 
 
 class WorkflowOrdered(ResponseModel):
-    """One page of an order. While `cursor` is set, send it with the next one."""
+    """The answer for one page of an order. While `cursor` is set, send the order again with it."""
 
     id: str
     outcomes: dict[str, int] = Field(

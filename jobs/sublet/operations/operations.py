@@ -95,7 +95,9 @@ class Operations(SubmitOperations):
         return self._order(partial(verbs.retry, how="anew" if anew else ""), job_id, revision)
 
     def signal(self, job_id: str, name: str, value: bytes) -> Plan[str]:
-        """Send a signal, whose `value` is JSON, to an unfinished job. Returns `kept`. Raises StepsFull."""
+        """Keep a signal (`value`: JSON) as a step of an unfinished job, even before it waits. Returns `kept`. Raises
+        StepsFull; WrongState also if another value is kept.
+        """
         answer: str = yield steps.signal(self.base_of_job(job_id), job_id, name, value, person())
         return answer
 

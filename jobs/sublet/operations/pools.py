@@ -85,6 +85,12 @@ def known(bases: Sequence[str]) -> Plan[list[Pool]]:
     return sorted((pool for pool in found if pool), key=lambda pool: pool.name)
 
 
+def names(bases: Sequence[str]) -> Plan[list[str]]:
+    """Return the names of all pools, even of those with invalid settings."""
+    stored: dict[str, str] = yield _stored(bases[0])
+    return [*stored]
+
+
 def get(bases: Sequence[str], name: str) -> Plan[Pool]:
     """Return one pool without its `sum`. Raises NotFound, also if its settings are invalid."""
     found = next((pool for pool in (yield from known(bases)) if pool.name == name), None)

@@ -37,7 +37,7 @@ class Firing(NamedTuple):
     occurrences: tuple[int, ...]
     """The occurrences to fire, the oldest first."""
     missed: int
-    """How many due occurrences are dropped. Of a cron line, 100 or 101 means so many or more."""
+    """How many due occurrences are dropped. Of a cron line, 100 (101 if none is fired) means so many or more."""
     next: Occurrence | None
     """The next occurrence, which may be due already; None if the recurrence has ended."""
 

@@ -77,8 +77,8 @@ def emit(base: str, lease: Lease, emission: Emission) -> Call[str]:
 
 
 def read_stream(base: str, job_id: str, after: int, count: int = PAGE) -> Call[StreamPage]:
-    """Read up to `count` entries after a number, 0: from the oldest. If a new stream has begun since: an
-    empty page with cursor 0, `missed` and `more`.
+    """Read up to `count` entries after a number, 0: from the oldest. If none from `after` on is left
+    (a new, shorter stream): an empty page with cursor 0, `missed` and `more`.
     """
 
     def read(reply: Sequence[Any]) -> StreamPage:

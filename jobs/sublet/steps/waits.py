@@ -28,7 +28,7 @@ class Upstream(Protocol):
 
 
 class Steps(Protocol):
-    """The steps of one attempt. In an async task each method returns an awaitable."""
+    """The steps of one attempt. In an async task each method returns an awaitable, else the value."""
 
     @property
     def renewed(self) -> bool:

@@ -217,7 +217,7 @@ def beat(beat: Beat) -> dict[str, Any]:
 
 
 def ending(ending: Ending) -> dict[str, Any]:
-    """Encode an attempt's outcome; cut long texts; an invalid code becomes `failed`. Raises Invalid for a
+    """Encode an attempt's outcome; cut long texts; a failure's invalid code becomes `failed`. Raises Invalid for a
     result that is not JSON.
     """
     fields = _held(ending.lease)

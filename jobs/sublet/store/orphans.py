@@ -53,7 +53,7 @@ def sweep_once(store: "SyncStore") -> int:
 
 
 async def sweep(store: "Store", storage: Storage) -> int:
-    """Delete objects without a job; return how many, as `sweep_once`."""
+    """Do what `sweep_once` does, without blocking the loop; return how many objects were deleted."""
     try:
         names = await asyncio.to_thread(storage.old_names)
         gone = await store.follow_existing(unowned(store.operations, names))

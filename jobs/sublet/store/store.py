@@ -118,7 +118,7 @@ class Store:
         return await follow(self._transport.run, plan)
 
     async def follow_existing(self, plan: Plan[T]) -> T:
-        """Run a plan; return its result. Do not create a missing namespace."""
+        """Run a plan; return its result. In a missing namespace reads find nothing, scripts raise NoNamespace."""
         return await follow(self._transport.run, plan)
 
     async def bases_by_server(self) -> list[str]:

@@ -92,7 +92,7 @@ def _check_wide(name: str, outside: Sequence[str], upstream: str) -> None:
     if upstream:
         raise Invalid(
             f"job {name} waits for more than {EDGES_MAX} jobs, and one of them, {upstream}, for more than {CALL_EDGES}: "
-            f"replace it by a job that waits for {upstream} alone"
+            f"let {name} wait for a job that waits for {upstream} alone"
         )
 
 

@@ -25,7 +25,7 @@ def given(args: Namespace) -> bool:
     if filters == bool(args.ids):
         raise Invalid(f"give ids, or a filter ({', '.join(f'--{name}' for name in FILTERS)}): one of them")
     if args.ids and (args.dry_run or args.yes):
-        raise Invalid("--dry-run and --yes belong to a filter: leave them out")
+        raise Invalid("--dry-run and --yes go with a filter, not with ids: leave them out")
     return filters
 
 

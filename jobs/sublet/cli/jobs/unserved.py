@@ -19,7 +19,7 @@ MOST = 10
 
 
 def queue_lines(found: Gaps) -> list[str]:
-    """Return a sentence per queue without a worker, at most `MOST` and the number of the others."""
+    """Return a sentence per queue without a worker, for `MOST` of them; then one with the number of the others."""
     lines = [f"{_jobs(count)} in {queue}, which no worker serves" for queue, count in found.queues.items()]
     more = len(lines) - MOST
     return lines if more <= 0 else [*lines[:MOST], f"and {more:,} more queues that no worker serves"]

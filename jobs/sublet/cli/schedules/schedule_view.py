@@ -25,7 +25,7 @@ OVERLAPS = {
 
 
 def row(one: Schedule, now: datetime) -> list[Cell | str]:
-    """Return a schedule's row of the list, with `overdue` as state if it is late."""
+    """Return a schedule's row of the list; the state of an active one whose `due_at` has passed is `overdue …`."""
     last = f"{duration((now - one.last_at).total_seconds())} ago" if one.last_at else "never"
     next_at = in_zone(one.next_at, one.tz) if one.next_at else ""
     late = _overdue(one, now)

@@ -111,14 +111,16 @@ def _change(client: SyncClient, name: str, given: dict[str, Any]) -> tuple[str, 
         if before is None and "queues" not in given:
             raise Invalid(f"--queues is missing: name the queues of the new pool {name[:130]}")
         try:
-            return _put(client, before or Pool(name=name, queues=()), given)
+            # without a revision: it also replaces settings that cannot be read
+            is_broken = before is None and name in read(client, pools.names(client.store.operations.bases))
+            return _put(client, before or Pool(name=name, queues=()), given, is_broken)
         except Changed:
             if not attempts_left:
                 raise
     raise AssertionError
 
 
-def _put(client: SyncClient, before: Pool, changes: dict[str, Any]) -> tuple[str, Pool]:
+def _put(client: SyncClient, before: Pool, changes: dict[str, Any], is_broken: bool) -> tuple[str, Pool]:
     if changes.get("invoker", before.invoker) != before.invoker:
         changes = {"target": "", **changes}
     wish = before.model_copy(update=changes)
@@ -127,7 +129,8 @@ def _put(client: SyncClient, before: Pool, changes: dict[str, Any]) -> tuple[str
     if (wish.settings, wish.target) == (before.settings, before.target) and before.revision:
         return "unchanged", wish
     check_pool(wish)
-    return client.store.follow(pools.put(client.store.operations.bases, wish, before.revision)), wish
+    revision = None if is_broken else before.revision
+    return client.store.follow(pools.put(client.store.operations.bases, wish, revision)), wish
 
 
 def _settings(pool: Pool) -> str:
@@ -141,7 +144,7 @@ def remove(args: Namespace) -> int:
     """Delete pools. Return 1 if one does not exist."""
     answers: list[dict[str, Any]] = []
     with client_of(settings_of(args)) as client:
-        known = [pool.name for pool in read(client, pools.known(client.store.operations.bases))]
+        known = read(client, pools.names(client.store.operations.bases))
         for name in dict.fromkeys(args.names):
             answer: dict[str, Any] = {"pool": name}
             if name in known:

@@ -129,7 +129,9 @@ async def lost_ending(context: TrialContext) -> None:
         for verb, wanted in (("complete", State.COMPLETED), ("fail", State.DEAD)):
             job = await context.job(ids[verb])
             if job.state is not wanted or job.attempt != 1:
-                raise RuleBroken(f"a job whose {verb} was lost is {describe(job)}")
+                raise RuleBroken(
+                    f"a job whose {verb} was lost and sent again is {describe(job)}: it must be {wanted}, in attempt 1"
+                )
 
 
 async def _check_repeated(context: TrialContext, job_id: str, verb: str) -> None:

@@ -61,13 +61,13 @@ async def _refuse(context: TrialContext) -> None:
     code, line, _ = await context.submit_by_client("no name", '{"value": 1}')
     if code == 0:
         raise RuleBroken(
-            f"a task named 'no name' is INVALID, and `submit` exits 0 with the last word {line[:70]!r}"
+            f"a task named 'no name' is INVALID, and `submit` exits 0 (its last word is {line[:70]!r}): it must exit with another code"
         )
     await context.run(verbs.configure(context.base, "first", 0, "jobs=1"))
     code, line, _ = await context.submit_by_client("echo", '{"value": 1}')
     if code == 0:
         raise RuleBroken(
-            f"the server answered QUEUE_FULL, and `submit` exits 0 with the last word {line[:70]!r}"
+            f"the server answered QUEUE_FULL, and `submit` exits 0 (its last word is {line[:70]!r}): it must exit with another code"
         )
 
 

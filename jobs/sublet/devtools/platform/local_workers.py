@@ -115,7 +115,7 @@ class LocalWorkers:
         await self.store.aclose()
 
     def kill(self) -> None:
-        """Kill all workers."""
+        """Send SIGKILL to all workers; do not wait."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -112,7 +112,7 @@ class ReadyQueues:
         return selection
 
     def add(self, base: str, queues: Iterable[str]) -> None:
-        """Record that queues have jobs."""
+        """Remember that queues have jobs."""
         known = self._named.setdefault(base, {})
         for queue in queues:
             if queue in known or len(known) < READY_MAX:
