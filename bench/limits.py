@@ -1,8 +1,7 @@
 """Measure flow control beside BullMQ: limits, rates, tokens, fair turns, and what a group costs.
 
-Needs Python 3.11 with pip, a redis-server on the PATH (else it uses Valkey from a wheel), and node with npm for BullMQ
-(without them Sublet is measured alone). Figures are medians of the rounds; in each round the contestants take turns. The
-whole takes about ten minutes: run nothing else meanwhile. `--write` writes the tables of docs/measurements/flow-control.md.
+Needs what `run.py` needs (without node and npm Sublet is measured alone). Figures are medians of the
+rounds; in each round the contestants take turns. It takes about ten minutes: run nothing else meanwhile. `--write` writes the tables of docs/measurements/flow-control.md.
 """
 
 import sys

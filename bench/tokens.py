@@ -1,7 +1,7 @@
 """Measure how soon an idle fleet starts a job when the token that it waits for comes.
 
-A queue has a rate, and the jobs of one group wait for its tokens. Nobody submits or completes anything at the moment of a token:
-one of the idle workers has to come by itself. The delay is from that moment, by the server's clock, to the task's start.
+A queue has a rate, and the jobs of one group wait for its tokens. At a token, no submit or completion wakes a
+worker. The delay is from the token's moment, by the server's clock, to the task's start.
 """
 
 import argparse

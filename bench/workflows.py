@@ -1,8 +1,7 @@
 """Measure workflows beside BullMQ's flows and Celery's chords and chains, on the same graphs.
 
-Needs Python 3.11 with pip, a redis-server on the PATH (else it uses Valkey from a wheel), and node with npm for BullMQ
-(without them the others are measured alone). Figures are medians of the rounds; in each round the contestants take turns. The
-whole takes about ten minutes: run nothing else meanwhile. `--write` writes the tables of docs/measurements/workflows.md.
+Needs what `run.py` needs (without node and npm the others are measured alone). Figures are medians of the
+rounds; in each round the contestants take turns. It takes about ten minutes: run nothing else meanwhile. `--write` writes the tables of docs/measurements/workflows.md.
 """
 
 import sys

@@ -24,7 +24,7 @@ MONITORED = 1_000
 SETTLE_SECONDS = 0.3
 """Seconds for a worker to complete the last job after its start."""
 START_SECONDS, DRAIN_FACTOR = 20.0, 8
-"""A drain ends after the start of a worker plus so many times the expected duration, or Arena.STALL."""
+"""A drain ends after a worker's start and so many expected durations, or Arena.STALL."""
 
 Told = list[tuple[int, int]]
 

@@ -364,7 +364,7 @@ _counting = threading.Lock()
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """In the `with` block, report that the `current` task, if any, waits for another job."""
+    """In the `with` block, report to the worker that the `current` task, if any, waits for another job."""
     context = current.get()
     if context is None:
         yield

@@ -51,10 +51,10 @@ class Options:
     delay: Seconds = 0
     """Wait before the first try, in seconds or as a timedelta."""
     run_at: datetime | None = None
-    """The time of the first try, with a time zone; instead of a delay."""
+    """The time of the first try, with a time zone; not together with `delay`."""
     key: str | None = None
-    """Deduplication key, any text. While an unfinished job of the queue has the key, a submit stores nothing
-    and returns that job, unless `debounce` or `on_conflict` is set.
+    """Deduplication key, any text. While an unfinished job of the queue has the key (with `window`: for that
+    time), a submit stores nothing and returns that job, unless `debounce` or `on_conflict` is set.
     """
     window: Seconds | None = None
     """For how many seconds from the submit the key is in use, whether or not the job ends; None: until it ends."""
@@ -166,7 +166,9 @@ class Options:
     def _conflict_rules(self, declared: bool) -> list[str]:
         name = "on_conflict" if self.on_conflict is not None else "debounce"
         if self.debounce is None and self.at_most is not None:
-            raise Invalid("at_most without debounce: it ends the delays of a debounce: give both, or neither")
+            raise Invalid(
+                "at_most without debounce: it ends the delays of a debounce: add debounce, or leave out at_most"
+            )
         if self.key is None and not declared:
             raise Invalid(f"{name} without a key: give the deduplication key that it is for")
         if self.window is not None:

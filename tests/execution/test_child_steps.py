@@ -69,6 +69,6 @@ async def test_a_thread_that_outlives_its_job_keeps_no_step(store):
     await drain(store)
     assert (await client.get(late.id)).result == "ended"
     assert (await client.get(seen.id)).result == [
-        "LeaseLost: the attempt has ended: a thread of its task asked for a step",
+        "LeaseLost: the attempt has ended, and a thread of its task still uses the context: end threads before the task returns",
         "own",
     ]

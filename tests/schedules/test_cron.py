@@ -42,7 +42,7 @@ BAD_LINES = {
     "": "0 fields; use 5",
     "* * *": "3 fields; use 5",
     "* * * * * * *": "7 fields; use 5",
-    "@reboot": "the aliases are @hourly, @daily",
+    "@reboot": "there is no such alias: use @hourly, @daily",
     "@every 5m": "give an interval as every",
     "CRON_TZ=Europe/Berlin 0 9 * * *": "give the time zone as tz",
     "½ * * * *": "all ASCII",

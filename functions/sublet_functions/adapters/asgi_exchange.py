@@ -166,8 +166,9 @@ class ResponseSender:
 
     async def _begin(self, more: dict[str, str]) -> None:
         pairs = {**self._response.headers, **more}.items()
-        if any(char in "\r\n\0" for _, value in pairs for char in value):
-            raise ValueError("a header of the response contains a line break or NUL")
+        for name, value in pairs:
+            if any(char in "\r\n\0" for char in value):
+                raise ValueError(f"the value of the response header {name} contains a line break or NUL")
         self._client.responding = True
         headers = [
             (name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in pairs

@@ -146,9 +146,9 @@ def _add_nodes(graph: _Graph, made: Sequence[Submission]) -> None:
     by_name: dict[str, str] = {}
     for at, (job, one) in enumerate(zip(graph.asked, made, strict=True)):
         if one.id in graph.nodes:
-            raise _invalid(f"{one.id} is given twice: give each job its own", "jobs", at, "id")
+            raise _invalid(f"id {one.id} is given twice: give each job its own id", "jobs", at, "id")
         if job.name is not None and by_name.setdefault(job.name, one.id) != one.id:
-            raise _invalid(f"{job.name} is given twice: give each job its own", "jobs", at, "name")
+            raise _invalid(f"name {job.name} is given twice: give each job its own name", "jobs", at, "name")
         words = [one.rules] if one.rules else []
         words += [f"on_failure={job.on_failure}"] if job.on_failure != "cancel" else []
         words += [f"give_up={round(job.give_up * 1000)}"] if job.give_up is not None else []

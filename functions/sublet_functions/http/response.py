@@ -109,7 +109,7 @@ def _mended(value: Any, depth: int = 0) -> Any:
 def json_response(
     value: Any, status: int = 200, headers: Mapping[str, str] | None = None, reads: int = 0
 ) -> Response:
-    """Return a response with `value` as JSON. `reads`: as in `Response`."""
+    """Return a response with `value` as JSON. `reads`: about how many Redis commands it took."""
     return Response(status, encode(value) + b"\n", {"Content-Type": JSON, **(headers or {})}, reads=reads)
 
 

@@ -49,7 +49,7 @@ class Schedules:
         return await self._follow(operations.remove(self._operations, name))
 
     async def pause(self, name: str) -> str:
-        """Stop a schedule from submitting jobs until `resume`. Return `paused`. Raises NotFound."""
+        """Stop a schedule from submitting jobs until `resume`. Return `paused`. Raises NotFound, Invalid, Changed."""
         return await self._follow(operations.pause(self._operations, name))
 
     async def resume(self, name: str) -> str:

@@ -50,7 +50,7 @@ class SyncSchedules:
         return self._follow(operations.remove(self._operations, name))
 
     def pause(self, name: str) -> str:
-        """Stop a schedule from submitting jobs until `resume`. Return `paused`. Raises NotFound."""
+        """Stop a schedule from submitting jobs until `resume`. Return `paused`. Raises NotFound, Invalid, Changed."""
         return self._follow(operations.pause(self._operations, name))
 
     def resume(self, name: str) -> str:

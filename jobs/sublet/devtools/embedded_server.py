@@ -122,7 +122,7 @@ def find_binary(wanted: str | None = None) -> str:
         found = shutil.which(wanted)
         if found is None:
             raise Unavailable(
-                f"program {wanted} does not exist: give the path of a valkey-server or redis-server"
+                f"{wanted} is no executable program: give the path of a valkey-server or redis-server"
             )
         return os.path.abspath(found)
     for name in (_bundled(), *_BINARIES):

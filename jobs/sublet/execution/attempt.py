@@ -75,7 +75,7 @@ class Reports:
     waiting = False
     progressed_at = 0.0
     thread_of: asyncio.AbstractEventLoop | None = None
-    """The event loop that calls the source for a task in a thread; else None."""
+    """For a task in a thread: the event loop on which its calls to the job source run; else None."""
     following: Following | None = None
     """The jobs that follow, as a child process reported them."""
     storage: Storage | None = None

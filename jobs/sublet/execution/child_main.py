@@ -167,7 +167,7 @@ class JobRunner:
         self._flushed = True
 
     def serve(self) -> None:
-        """Import the tasks (failures are only printed), then run jobs until the pipe closes or a job runs out
+        """Import the tasks (failures are only printed), then run jobs until the pipe with the jobs closes or a job runs out
         of memory.
         """
         if self._memory:
@@ -278,7 +278,9 @@ class JobRunner:
 
     def _ask(self, lease: Lease, what: str, argument: Any) -> Any:
         if lease is not self._lease:
-            raise LeaseLost("the attempt has ended: a thread of its task asked for a step")
+            raise LeaseLost(
+                "the attempt has ended, and a thread of its task still uses the context: end threads before the task returns"
+            )
         number, answer = next(self._numbers), SimpleQueue[Any]()
         self._asked[number] = answer
         self._write(frames.ask(number, lease.id, what, argument))

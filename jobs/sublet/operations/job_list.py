@@ -17,7 +17,7 @@ EXAMINED = 1000
 SOME = 100
 QUEUED, GROUPED = State.QUEUED.value, "grouped"
 ALL_QUEUES = {QUEUED: "queue", GROUPED: "grouped"}
-"""The queued jobs of all queues, without and with a group → the first word of the sorted sets' keys."""
+"""The queued jobs of all queues, without and with a group → the word after the base in the sorted sets' keys."""
 TAG = "tag:"
 
 _NUMBER = re.compile(r"[0-9]{1,20}")

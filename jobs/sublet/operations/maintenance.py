@@ -58,8 +58,8 @@ def maintain(bases: Sequence[str], by: str, admission: Admission | None = None) 
 
 
 def prune(bases: Sequence[str], limit: int = verbs.BATCH) -> Plan[tuple[int, bool]]:
-    """Delete finished jobs that are past their retention or too many, up to `limit` per partition. Returns how
-    many, and whether more may remain.
+    """Delete finished jobs that are past their retention or too many, up to `limit` per partition, and surplus
+    empty queues. Returns how many jobs, and whether more may remain.
     """
     gone, more = 0, False
     for base in bases:

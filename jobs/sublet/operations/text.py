@@ -14,7 +14,7 @@ def duration(seconds: float) -> str:
 
 
 def size(number: int) -> str:
-    """Return a number of bytes as text, in GiB, MiB or KiB."""
+    """Return a number of bytes as text, in GiB, MiB or whole KiB."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
         if number >= scale:
             return f"{number / scale:.1f} {unit}"

@@ -120,8 +120,8 @@ class Script:
     codes: tuple[str, ...]
 
     def call(self, base: str, read: Callable[[Any], T], rest: Sequence[Any] = (), **fixed: Any) -> Call[T]:
-        """Make a call of the script: `fixed` are the arguments by name, `rest` the repeated groups in one
-        flat list.
+        """Make a call of the script, whose reply `read` converts: `fixed` are the arguments by name, `rest` the
+        repeated groups in one flat list.
         """
         if len(fixed) != len(self.fixed) or (len(rest) % len(self.repeated) if self.repeated else rest):
             raise TypeError(

@@ -88,7 +88,7 @@ def read(text: str) -> CronSim:
     if text.startswith("@"):
         if text.lower() not in ALIASES:
             raise ValueError(
-                f"{prefix}the aliases are {', '.join(ALIASES)}; give an interval as every, not as cron"
+                f"{prefix}there is no such alias: use {', '.join(ALIASES)}; give an interval as every, not as cron"
             )
         text = ALIASES[text.lower()]
     parts = text.upper().split()

@@ -73,7 +73,7 @@ class FireRequest(NamedTuple):
 
 class Fired(NamedTuple):
     """How many jobs were submitted, and how many schedules wait: for an earlier job, space in a queue, a
-    repair, or another version's process.
+    repair, or a process whose version can read it.
     """
 
     jobs: int

@@ -31,7 +31,7 @@ class CalledJob(NamedTuple):
 
 class Called(NamedTuple):
     """How a called job ended: `completed` with its result, `dead` or `cancelled` with `<code> <message>`, or
-    `refused` with words: it is completed, but its result is too long.
+    `refused` with a message: completed, but its result does not fit into a step.
     """
 
     id: str

@@ -38,7 +38,7 @@ class Steps(Protocol):
     def step(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Return the kept result of a step; without one, call the function and keep its result."""
+        """Return a step's kept result, as read from JSON; without one, call the function and keep its result first."""
         ...
 
     def sleep(self, name: str, seconds: float) -> Any:

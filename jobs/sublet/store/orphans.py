@@ -23,7 +23,7 @@ SWEEP_SECONDS = 60.0
 
 
 def unowned(operations: "Operations", names: Mapping[str, Sequence[str]]) -> Plan[list[str]]:
-    """Of objects (job id → names), return the names whose job does not exist; of a missing partition, none."""
+    """Return the names of those objects (job id → names) whose job does not exist; skip missing partitions."""
     by_base: dict[str, list[str]] = {}
     for job_id in names:
         by_base.setdefault(operations.base_of_job(job_id), []).append(job_id)

@@ -89,7 +89,7 @@ class Store:
         """Starts the workers that pools are owed, in a server of the HTTP API; else None."""
 
     async def prepare(self) -> None:
-        """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
+        """Create a missing namespace. Raises Unfit for another partition count, or a server that evicts (unless allowed)."""
         if self._ready:
             return
         if self._preparing is None:

@@ -43,7 +43,7 @@ class SyncStore:
         """Called with the queues of each submit. By default it does nothing."""
 
     def prepare(self) -> None:
-        """Create a missing namespace. Raises Unfit for a server that evicts jobs, or another partition count."""
+        """Create a missing namespace. Raises Unfit for another partition count, or a server that evicts (unless allowed)."""
         if not self._ready:
             follow_sync(self.transport.run, self.operations.prepare())
             self._ready = True

@@ -186,7 +186,7 @@ class Arguments:
             else:
                 if type(value) in BYTES and self._result_type in UNTYPED:
                     raise InvalidResult(
-                        f"task {self.name} returned bytes without a return annotation, so they would arrive as text: "
+                        f"task {self.name} returned bytes without a return annotation for them, so they would arrive as text: "
                         "declare `-> bytes`"
                     )
                 result = self._dump_checked(value)

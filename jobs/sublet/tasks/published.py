@@ -22,10 +22,10 @@ class PublishedTask(NamedTuple):
 
 
 class Unpublished(NamedTuple):
-    """No task, or several, fit the name."""
+    """What `find` returns if no task, or several, fit the name."""
 
     others: Sequence[str]
-    """Names of all tasks in the catalogue."""
+    """Names of all tasks in the catalogue; empty if it may not be read."""
 
 
 def find(base: str, name: str) -> Plan[PublishedTask | Unpublished]:

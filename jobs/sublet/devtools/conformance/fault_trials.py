@@ -235,7 +235,9 @@ async def _wake(context: TrialContext, queue: str) -> None:
     claim = context.claim_of(job_id)
     took = (claim.at if claim else 0.0) - submitted
     if took > PROMPT:
-        raise RuleBroken(f"a job in an empty queue waited {took:.1f} s for an idle worker")
+        raise RuleBroken(
+            f"a job in an empty queue waited {took:.1f} s for an idle worker: claim as soon as a wake-up arrives"
+        )
     await context.completed(job_id, "a job for an idle worker")
 
 
@@ -244,7 +246,7 @@ def _blocked(context: TrialContext) -> list[Seen]:
 
 
 async def leave(context: TrialContext) -> None:
-    """Send SIGTERM to an idle worker, and to one that holds a job: both must exit 0, with the job released."""
+    """Send SIGTERM to an idle worker, and to one that holds a job: both must exit 0, and no job may run on."""
     with context.rule("sigterm"):
         for busy in (False, True):
             worker = await context.work()

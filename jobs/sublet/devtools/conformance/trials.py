@@ -156,7 +156,7 @@ async def endings(context: TrialContext) -> None:
         ending = context.about(job_id, "release", "fail", "complete")[0]
         if ending.verb != "release" or "unknown_task" not in ending.args:
             raise RuleBroken(
-                f"a job with an unknown task was ended with {ending.verb}: release it with the code unknown_task"
+                f"a job with an unknown task was not released with the code unknown_task, but ended with {ending.verb}"
             )
 
 
@@ -216,7 +216,9 @@ async def _kept_alive(context: TrialContext, job_id: str) -> None:
     if gap > BEAT_MAX:
         raise RuleBroken(f"a running job had no heartbeat for {gap:.1f} s, with a lease of {LEASE} s")
     if job.attempt != 1:
-        raise RuleBroken(f"a job that takes longer than its lease took {job.attempt} attempts")
+        raise RuleBroken(
+            f"a job that takes longer than its lease took {job.attempt} attempts, though heartbeats arrived: each must extend the lease"
+        )
 
 
 async def cancel(context: TrialContext) -> None:

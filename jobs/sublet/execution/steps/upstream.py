@@ -42,7 +42,7 @@ class LoopUpstream:
 
 
 class PlainUpstream:
-    """The upstream jobs' outcomes, for a plain function: `for`."""
+    """The upstream jobs' outcomes, for a plain function, which iterates with `for`."""
 
     def __init__(self, read: Callable[[int], UpstreamPage], storage: Storage | None) -> None:
         self._read, self._storage = read, storage

@@ -17,7 +17,7 @@ _Key = tuple[int, int, int]
 
 
 class AuditEntry(Frozen):
-    """A command that a person gave."""
+    """A command given by `sublet`, or over HTTP with a token of the role `admin`."""
 
     at: Timestamp
     by: str

@@ -188,7 +188,7 @@ async def call_each(
     request: Invocation, call: Callable[[str], Awaitable[None]], *turns: asyncio.Semaphore
 ) -> None:
     """Await `call` for each summons, concurrently, within 5 s. Each call first acquires the semaphores
-    `turns`, in order. Raises InvocationFailed with the summonses whose calls were late or raised it.
+    `turns`, in order. Raises InvocationFailed with the summonses whose calls were late or raised InvocationFailed.
     """
     failed: dict[str, str] = {}
 

@@ -39,7 +39,7 @@ HINTS = {401: ": does it have the same SUBLET_SIGNING_SECRETS as this process?"}
 
 
 class HttpInvoker:
-    """Starts workers by signed POST requests to the URL of a function, at addresses that it has checked."""
+    """Starts workers by signed POST requests to the URL of a function, at addresses that `reach` allows."""
 
     kind = "http"
 
