@@ -77,7 +77,8 @@ async def test_handles_come_as_their_jobs_end(app, store):
     found = app.as_completed([first, second, second], 60)
     next_one = asyncio.create_task(anext(found))
     await work(app, store, "b")
-    assert await next_one is second
+    async with asyncio.timeout(30):
+        assert await next_one is second
     assert await second.result() == 2
     await work(app, store, "a")
     assert [handle async for handle in found] == [first]

@@ -150,6 +150,6 @@ async def test_a_task_that_waits_does_not_keep_the_jobs_behind_it(hire, monkeypa
     await written(tmp_path / "parent")
     parent.reports.waiting = True
     runner.lend(1, 1)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(30):
         await behind.running
     assert not parent.running.done()
