@@ -104,7 +104,7 @@ MUTANTS = (
         "a delay is counted from the client's clock",
         "jobs/sublet/options.py",
         """words.append(f"delay={milliseconds('delay', self.delay)}")""",
-        """words.append(f"at={datetime.now().timestamp() * 1000 + _ms('delay', self.delay):.0f}")""",
+        """words.append(f"at={datetime.now().timestamp() * 1000 + milliseconds('delay', self.delay):.0f}")""",
         "the delays of a producer whose clock is an hour behind have no effect",
         "client/test_options.py::test_other_options_become_rules[options1-delay=1500]",
     ),
