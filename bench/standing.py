@@ -21,19 +21,19 @@ from sublet.store.store import Store
 T = TypeVar("T")
 
 CHUNK, LOOPS, NAMED = 1000, 2, 32
-"""Jobs submitted and then drained at a time; claims in flight; the most queues that one claim names."""
+"""Jobs submitted and drained at a time; claims in flight; most queues of a claim."""
 CHUNK_BYTES = 8 * 1024 * 1024
 KEPT = 10_000
-"""Finished jobs that are kept if they are not measured: few, so that the steady state is reached soon."""
+"""Finished jobs that are kept if they are not measured."""
 PATIENCE = 60.0
 NOTED = 50
-"""Threshold of the slow log in µs. A lower one would also log each command within a script."""
+"""Threshold of the slow log in µs."""
 DAY = 86_400_000
 
 
 @dataclass(frozen=True)
 class Load:
-    """The measured work: jobs submitted and drained in chunks, so that the standing load does not change."""
+    """The measured work: jobs submitted and drained in chunks."""
 
     jobs: int
     size: int = 200
@@ -114,7 +114,7 @@ class Site:
         )
 
     def bytes_of_jobs(self, jobs: int) -> float:
-        """Return the mean memory of a job's hash, over some scheduled or queued jobs."""
+        """Return the mean memory of some jobs' hashes."""
         ids = [
             *self.raw.zrange(f"{self.base}:scheduled", 0, jobs - 1),
             *self.raw.zrange(f"{self.base}:queue:default", 0, jobs - 1),

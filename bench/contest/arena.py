@@ -122,7 +122,7 @@ class Arena:
         return seconds
 
     def latency(self, contestant: Contestant, n: int, start: int = 0, patience: float = 60.0) -> list[int]:
-        """Submit up to `n` jobs, each after the start of the last. Return when each was sent, in ns."""
+        """Submit up to `n` jobs, each after the last one's start. Return when each was sent (ns)."""
         sent: list[int] = self.ask(contestant, "latency", str(n), str(start), BENCH_PATIENCE=str(patience))[
             "sent"
         ]

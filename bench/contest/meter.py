@@ -57,7 +57,7 @@ class Meter:
 
     @contextmanager
     def monitoring(self) -> Iterator[CommandCounts]:
-        """Count the commands by MONITOR, which slows the server down; set when the block ends."""
+        """Count the commands by MONITOR; set when the block ends."""
         counts, end = CommandCounts(), secrets.token_hex(8)
         with _connected(self.url) as (line, lines):
             line.sendall(_packed("MONITOR"))

@@ -1,4 +1,4 @@
-"""What the pages share that a script writes from a run: marks, tables, and where the figures are from."""
+"""What the pages of runs share: marks, tables, and the figures' source."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from contest.names import NAMES
 ABOUT = ("machine", "server", "began", "seconds", "rounds")
 MACHINE = {"cpu": "{}", "cores": "{} cores", "memory_gb": "{} GB", "system": "{}", "python": "Python {}"}
 BUSY = 1.0
-"""Load of the machine before the run, above which the run's figures are less reliable."""
+"""Load of the machine before the run, above which figures are unreliable."""
 NOTHING = "Not measured in this run."
 
 

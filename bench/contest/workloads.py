@@ -16,7 +16,7 @@ from contest.meter import Counted, Meter
 
 LEAST, MOST = 100, 150_000
 WARM = 0.2
-"""The share of starts before the clock of a drain runs, so that all workers are warm."""
+"""The share of starts before the clock of a drain runs."""
 PILOT_ONE, PILOT_BULK, PILOT_SECONDS = 200, 1_000, 1.0
 WARM_UP, SAMPLES = 20, 300
 LATENCY_SECONDS = 15.0
@@ -75,7 +75,7 @@ class Turn:
 
 
 def pilot(arena: Arena, contestant: Contestant) -> Rates:
-    """Measure a contestant's approximate speed. Raises Failed, also if its worker starts no job."""
+    """Measure a contestant's approximate speed. Raises Failed."""
     arena.flush()
     one = PILOT_ONE / arena.submit(contestant, "one", PILOT_ONE)
     bulk = PILOT_BULK / arena.submit(contestant, "bulk", PILOT_BULK, PILOT_ONE)
@@ -109,7 +109,7 @@ def _enqueued(turn: Turn, kind: str, n: int, memory: str = "") -> Iterator[Figur
 
 
 def ordinary(turn: Turn) -> Iterator[Figure]:
-    """Measure Redis's load per job, from submit to completion, for jobs submitted one by one."""
+    """Measure Redis's load per job, for jobs submitted one by one."""
     n = max(LEAST, turn.jobs(min(turn.rates.one, turn.rates.drain)) // 2)
     submitted, drained, drain = _life(turn, "one", n)
     yield Figure("redis_us_ordinary", "µs/job", (submitted.redis_us + drained.redis_us) / n, *_fate(drain))
@@ -124,7 +124,7 @@ def ordinary(turn: Turn) -> Iterator[Figure]:
 
 
 def drain_1(turn: Turn) -> Iterator[Figure]:
-    """Drain with one worker process; measure Redis's load, and the memory of finished jobs."""
+    """Drain with one worker; measure Redis's load and the memory of finished jobs."""
     n = turn.jobs(turn.rates.drain)
     submitted, drained, drain = _life(turn, "bulk", n)
     yield Figure("drain_1", "jobs/s", rate_of(drain.tally), drain.note, (), drain.lost, drain.twice)
@@ -189,7 +189,7 @@ COSTS = (
     "commands_inside",
     "bytes_moved",
 )
-"""Workloads measured only without persistence: the file's buffer is not memory of a job."""
+"""Workloads measured only without persistence."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A load of `bench/limits.py`: the jobs of one queue, and its limits. A contestant's program gets it as a variable."""
+"""A load of `bench/limits.py`: the jobs of one queue, and its limits."""
 
 import json
 import os
@@ -20,7 +20,7 @@ class Load:
     rate: int = 0
     per_ms: int = 1000
     burst: int = 0
-    """Tokens that Sublet saves up; 0: its default. BullMQ has no such setting."""
+    """Tokens that Sublet saves up; 0: its default."""
     tenants: int = 0
     heavy: bool = False
     """Does tenant 0 have nine jobs in ten?"""

@@ -84,8 +84,8 @@ class Wsgi:
             thread.close()
 
     def ask(self, request: Request, principal: Principal | None = None) -> Response:
-        """Answer a request that did not arrive by WSGI; the response's body is bytes. `principal`: as in
-        `Hosted.answer`. Raises LoopUnresponsive.
+        """Answer a request that did not arrive by WSGI; the response's body is bytes. `principal`: the
+        client, if it is authenticated. Raises LoopUnresponsive.
         """
         thread = self._thread()
 

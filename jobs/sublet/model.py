@@ -363,7 +363,7 @@ class Queue(Frozen):
     revision: int = 0
     """Grows with each operator's command on the queue."""
     exists: bool = True
-    """Whether Redis knows the queue: it had a job or a setting."""
+    """Whether Redis knows the queue: it had a job or a setting, and is not forgotten."""
 
 
 class WorkerInfo(Frozen):

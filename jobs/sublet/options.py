@@ -219,7 +219,7 @@ class Options:
 
 
 OF_SINGLE_JOBS: dict[str, Any] = dict.fromkeys(("key", "window", "debounce", "at_most", "on_conflict"))
-"""Options that jobs of a schedule do not have, all None."""
+"""Options that jobs of a schedule do not have, each None: `but(**…)` removes them."""
 
 
 def _computed(name: str, function: Callable[..., Any], arguments: Any) -> Any:

@@ -37,8 +37,8 @@ NO_TOKENS = "no tokens are set, so every request is refused: set SUBLET_TOKENS (
 
 
 class Hosted:
-    """The API for one event loop, set up from the environment by `start` or the first request, which remove the
-    secrets from `os.environ`.
+    """The API for one event loop, set up from the environment by `start` or the first request, which remove tokens
+    and signing secrets from `os.environ`.
 
     `freezes`: the platform may freeze the process between requests. So workers are summoned before a response
     (not a stream) is sent.

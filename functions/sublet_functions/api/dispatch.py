@@ -226,7 +226,8 @@ class Api:
 
     def authorize(self, request: Request, route: AnyRoute, principal: Principal | None = None) -> Principal:
         """Return the client: PUBLIC if the route needs no token; else `principal` or, without one, the
-        token's or, without a token, that of SUBLET_OPEN. Raises Problem if the client may not use the route.
+        token's or, on a route for CloudEvents without a token, that of SUBLET_OPEN. A server without tokens gives
+        all roles. Raises Problem if the client may not use the route.
         """
         untrusted = self.tokens.untrusted_reason(request.headers) if principal is None else ""
         if untrusted:

@@ -73,7 +73,7 @@ class BodyReader:
         count: Count | None = None,
     ) -> bytes:
         """Return the whole body, of at most `most` bytes. If it is incomplete, call `send_continue` for
-        `Expect: 100-continue`. `count`: see Count.
+        `Expect: 100-continue`. `count` gets the size of each piece.
 
         Raises Problem for a body that is too large, too slow or cut off, and if all arriving bodies
         together exceed `Limits.held`.

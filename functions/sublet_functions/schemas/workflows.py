@@ -22,7 +22,7 @@ class WorkflowQuery(PageQuery):
 
 
 class WorkflowJob(NewJob):
-    """A job of a workflow: the fields of a job, but no `key`, and the jobs that it waits for."""
+    """A job of a workflow: the fields of a job (a `key` is refused), and the jobs that it waits for."""
 
     name: Id | None = Field(None, description="What the other jobs of this request call it.")
     after: Edges = Field(

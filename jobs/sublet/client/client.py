@@ -361,7 +361,7 @@ class Client:
         return await self.store.follow(self.store.operations.history(span))
 
     async def aclose(self) -> None:
-        """Wait up to 8 s for started invocations of workers, cancel the rest, close all connections."""
+        """Wait for started invocations of workers, up to 8 s (without an event loop 30 s); close all connections."""
         if self._summoner:
             await self._summoner.aclose()
         await self.store.aclose()

@@ -356,7 +356,7 @@ class SyncClient:
         return self.store.follow(self.store.operations.history(span))
 
     def close(self) -> None:
-        """Wait up to 8 s for started invocations of workers, cancel the rest, close all connections."""
+        """Wait for started invocations of workers, up to 8 s (without an event loop 30 s); close all connections."""
         if self._summoner:
             self._summoner.close()
         self.store.close()

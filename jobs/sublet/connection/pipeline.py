@@ -132,7 +132,7 @@ class Pipeline(asyncio.Protocol):
             on_reply(error)
 
     async def aclose(self, *, at_once: bool = False) -> None:
-        """Close the connection: after the pending replies, or `at_once`."""
+        """Close the connection, once an attempt to connect has ended: after the pending replies, or `at_once`."""
         if self._connecting:
             await asyncio.wait([self._connecting])
         if self._pending and not at_once:

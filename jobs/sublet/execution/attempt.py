@@ -293,6 +293,6 @@ def _words(error: BaseException) -> tuple[str, str]:
 
 
 def put_back(notes: Sequence[tuple[Attempt, Note]]) -> None:
-    """Put each note back into its attempt, as `Attempt.put_back`."""
+    """Give each attempt back the checkpoint, log and cost that could not be sent."""
     for attempt, note in notes:
         attempt.put_back(note)

@@ -103,7 +103,7 @@ class Storage(NamedTuple):
             text: bytes = self._call("read", job_id, self.backend.get, name)
         except KeyError:
             raise PayloadLost(
-                f"job {job_id}: {self.backend} has no object {name[:250]}: give all processes the same large_payloads, restore it, or submit the job again"
+                f"job {job_id}: its large payload or result is missing: {self.backend} has no object {name[:250]}: give all processes the same large_payloads, restore it, or submit the job again"
             ) from None
         if len(text) != size or sha256(text).hexdigest() != digest:
             raise PayloadLost(

@@ -24,8 +24,8 @@ def own_ids(bases: Sequence[str], own: str) -> Plan[list[str]]:
 
 
 def lost_in(base: str, job_id: str) -> Plan[str]:
-    """Return the state, `queue:<name>` or `grouped:<name>` whose sorted set has the id of a missing job; empty if
-    none has, or the job exists.
+    """Return the state, `queue:<name>` or `grouped:<name>` among the first 1,000 sorted sets, that has the id of a
+    missing job; empty if none has, or the job exists.
     """
     if (yield _exists(base, job_id)):
         return ""

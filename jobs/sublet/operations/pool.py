@@ -45,7 +45,7 @@ class Sum(_Frozen):
     summoned: int
     """How many workers are summoned and not registered yet."""
     owed: int
-    """How many workers to summon now: `wanted` without `crew` and `summoned`."""
+    """How many workers to summon now: `wanted` less `crew` and `summoned`, at least 0."""
 
 
 class Pool(_Frozen):

@@ -28,7 +28,7 @@ class Summoning(NamedTuple):
     settings: str
     target: str
     sum: Mapping[str, int]
-    """The numbers of a `Sum`; `rate`, `run` and `need` in thousandths."""
+    """The numbers of a `Sum`; `rate`, `run` and `need` in thousandths. Empty if the pool is gone."""
 
 
 class Elsewhere(NamedTuple):

@@ -138,7 +138,7 @@ def tokens(base: str, queue: str) -> str:
 
 
 def places(base: str, queue: str) -> str:
-    """Hash of running jobs that have a place in a queue, each with its group."""
+    """Hash of the running jobs of a queue with limits or groups, each with its group."""
     return f"{base}:places:{queue}"
 
 

@@ -167,7 +167,8 @@ class Capacity:
 
 class Lending:
     """Counts the running attempts that wait for other jobs. It calls `lend` with the slots and child
-    processes that may be used in addition, and `starved` with a warning after 2 s in which all wait.
+    processes that may be used in addition, and `starved` with a warning once all slots, or all child
+    processes, even lent ones, have waited for 2 s.
     """
 
     def __init__(

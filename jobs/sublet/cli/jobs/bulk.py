@@ -20,7 +20,7 @@ SHOWN = 20
 
 
 def given(args: Namespace) -> bool:
-    """Whether a filter selects the jobs; else ids do. Raises Invalid for both or neither."""
+    """Whether a filter selects the jobs; else ids do. Raises Invalid for both or neither, or a wrong option."""
     filters = any(getattr(args, name) is not None for name in FILTERS)
     if filters == bool(args.ids):
         raise Invalid(f"give ids, or a filter ({', '.join(f'--{name}' for name in FILTERS)}): one of them")

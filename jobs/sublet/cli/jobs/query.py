@@ -213,7 +213,7 @@ def _queue_row(queue: Queue, now: datetime) -> list[Cell | str]:
 
 
 def stats(args: Namespace) -> int:
-    """Print the numbers of jobs per state and of events in all, then the waiting jobs that no worker runs."""
+    """Print the jobs per state, totals and last maintenance; then waiting jobs without a worker, or that one refused."""
     with client_of(settings_of(args)) as client:
         found = read(client, client.store.operations.stats(), args)
         missing = read(client, gaps(client.store.operations.bases))

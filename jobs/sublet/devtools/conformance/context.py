@@ -162,7 +162,7 @@ class TrialContext:
         """
         job = await self.ended(job_id, what, seconds)
         if job.state is not State.COMPLETED:
-            raise RuleBroken(f"{what} ended as {describe(job)}")
+            raise RuleBroken(f"{what} was not completed: it ended as {describe(job)}")
         return job
 
     async def ended(self, job_id: str, what: str, seconds: float = 0) -> Job:

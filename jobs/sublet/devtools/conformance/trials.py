@@ -287,7 +287,7 @@ async def _give_to_another(context: TrialContext, job_id: str) -> None:
         )
         if (await context.run(claim)).leases:
             return
-    raise RuleBroken("the trial could not give the lease to another worker in 9 tries")
+    raise RuleBroken("the trial could not give the lease to another worker in 9 tries: run it again")
 
 
 async def _delete(context: TrialContext, job_id: str) -> None:

@@ -13,7 +13,7 @@ LOOKS = 5
 
 
 class Erased(NamedTuple):
-    """The id of an erased job, and references to its large payload and result."""
+    """The id of an erased job, and the references, if any, to its large payload and result, for the caller to delete."""
 
     id: str
     references: tuple[bytes, ...] = ()

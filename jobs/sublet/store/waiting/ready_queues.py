@@ -139,7 +139,8 @@ class ReadyQueues:
         return sorted(selection.bases, key=turns.__getitem__)
 
     def pick(self, base: str, selection: Selection, most: int, strict: bool) -> dict[str, int]:
-        """Return up to `most` queues that probably have jobs, in order, each with a mark. Pass them to `claimed`."""
+        """Return up to `most` queues that probably have jobs, each with a mark, those to ask next first (`strict`: in the
+        given order). Pass them to `claimed`."""
         known = self._named.get(base, {})
         own = [queue for queue in known if queue in selection]
         first = heapq.nsmallest(most, own, key=lambda queue: selection.turn(queue, strict))
