@@ -26,7 +26,7 @@ from sublet.worker.config import WorkerConfig
 from sublet.worker.worker import Worker
 
 APART = (0.21, 0.29)
-"""Seconds between two tokens, drawn for each sample so that no poll of a worker fits them."""
+"""Seconds between two tokens, drawn for each sample."""
 TARGETS = {"p50": 5.0, "p99": 20.0}
 QUEUE = "limited"
 

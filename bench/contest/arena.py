@@ -1,4 +1,4 @@
-"""The place where one contestant at a time works: a server, the tally of its jobs, its processes."""
+"""Where one contestant at a time works: a server, its jobs' tally, its processes."""
 
 import json
 import os
@@ -59,7 +59,7 @@ class Worker:
         self.process.wait()
 
     def stop(self) -> None:
-        """Terminate it (SIGTERM) and wait; after ten seconds, kill it and its child processes."""
+        """Send SIGTERM and wait; after ten seconds, kill it and its child processes."""
         try:
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -99,7 +99,7 @@ class Arena:
             os.truncate(path, 0)
 
     def tally(self) -> list[tuple[int, int]]:
-        """Return the started jobs, and when they started (ns of the monotonic clock), in order."""
+        """Return the started jobs and their starts (monotonic ns), in order."""
         return sorted((entry for tally in self.tallies() for entry in tally), key=lambda entry: entry[1])
 
     def tallies(self) -> list[list[tuple[int, int]]]:

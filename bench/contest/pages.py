@@ -70,7 +70,7 @@ def figure(run: Run, name: str, workload: str, persistence: str = "off") -> str:
 
 
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1, words: int = 0) -> str:
-    """Return a Markdown table. The first `left` columns and the last `words` hold text, the others numbers."""
+    """Return a Markdown table. The first `left` columns and the last `words` hold text."""
     if not lines:
         return NOTHING
     rule = ["---"] * left + ["--:"] * (len(heads) - left - words) + ["---"] * words

@@ -24,7 +24,7 @@ class Application(Protocol):
 
 
 class SummonFirst:
-    """An application whose responses, except streams, wait up to 8 s until workers are summoned."""
+    """The API, with responses, except streams, that wait up to 8 s for the summoning that their requests began."""
 
     def __init__(self, application: Application, summoner: PoolSummoner) -> None:
         self._application = application

@@ -82,7 +82,7 @@ class Api:
     app: "App | None" = None
     """The app whose tasks this server knows, besides the catalogue's."""
     check_tasks: str = ""
-    """What happens to a job whose task or arguments are wrong: the `policy` of `KnownTasks`."""
+    """For a job whose task or arguments are wrong: `refuse`, `warn` or `off`; empty: by SUBLET_CHECK_TASKS."""
     base_path: str = field(default_factory=lambda: os.environ.get(BASE_PATH, ""))
     """The path below which a gateway serves the API (default: SUBLET_BASE_PATH); links begin with it. A
     malformed one raises Invalid.

@@ -14,8 +14,8 @@ from sublet_functions.schemas.query import Empty
 
 
 async def list_pools(call: Call[Empty, Empty]) -> Response:
-    """List the pools that the token may see, by name, the first 100 with the calculation of their wanted workers. This summons
-    no worker.
+    """List the pools that the token may see, by name. Those among the namespace's first 100 have the calculation of their
+    wanted workers. This summons no worker.
     """
     found = await call.store.follow(pools.look_at_all(call.store.operations.bases))
     return json_response(

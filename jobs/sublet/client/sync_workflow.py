@@ -174,7 +174,7 @@ def _id(one: One) -> str:
         return keys.check_name("job id", one, keys.ID_MAX)
     if isinstance(one, Submission):
         raise Invalid(
-            f"give the handle that `add` returned for job {one.id}, not the job itself: `first = flow.add(job)`, then `after=first`"
+            f"give the handle that `add` returned for job {one.id}, not the job itself: `first = flow.add(job)`, then `first` in `after` or `into`"
         )
     if not isinstance(one, SyncHandle):
         raise Invalid(f"{one!r} is not a job: give the handle that `add` returned, or an id")

@@ -58,7 +58,7 @@ class Groups(Frozen):
     more: bool = False
     """Whether the queue has groups that are not listed here."""
     running: int | None = None
-    """How many jobs of the queue run; None for a queue without groups and limits of running jobs."""
+    """How many jobs of the queue run; None for a queue with neither groups nor limits (of concurrency or rate)."""
     blocked: Literal["concurrency", "rate"] | None = None
     """Which limit of the queue holds all its jobs back; None: none does."""
     next_at: Timestamp | None = None

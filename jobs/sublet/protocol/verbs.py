@@ -261,7 +261,7 @@ def drain(base: str, worker: str, life: str, by: str = "") -> Call[str]:
 def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
     """End up to 100 leases, (job, attempt) each, of a worker that is gone, as if they had expired; returns per
     lease `queued`, `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND. Without leases, delete its
-    registration. With another life registered, do nothing.
+    registration. With another life registered, nothing changes: LEASE_LOST, NOT_FOUND.
     """
     return script("reconcile").call(
         base, _words, [f for lease in leases for f in lease], worker=worker, life=life

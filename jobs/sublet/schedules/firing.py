@@ -84,8 +84,8 @@ def schedule(
     base: str, name: str, revision: int, *, was: str = "", plan: bytes, queue: str, task: str, rules: str,
     overlap: str, paused: bool, occurrence: int | None, due: int | None, payload: bytes, by: str = "",
 ) -> Call[str]:  # fmt: skip
-    """Store a schedule; the reply is `created` or `changed`. Raises Changed if the stored one has another
-    revision, or another next occurrence than `was` (ms; empty: any).
+    """Store a schedule, `revision` being the one that was read (0: none exists); the reply is `created` or
+    `changed`. Raises Changed if there is another revision, or another next occurrence than `was` (ms; empty: any).
     """
     return script("schedule").call(
         base, bytes.decode, name=name, revision=revision, was=was, plan=plan, queue=queue, task=task, rules=rules,

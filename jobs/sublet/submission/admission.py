@@ -23,7 +23,7 @@ JOB_BYTES = 1024
 FIRING_BYTES = 1 << 20
 """Most payload bytes that one firing of schedules stores."""
 SCRIPT_BYTES = 1 << 20
-"""No script stores more estimated bytes: so much fits while any memory is free."""
+"""`check` admits so many estimated bytes, enough for any submit's script, while memory use is below the share."""
 
 
 def estimated_bytes(jobs: Sequence[Submission]) -> int:

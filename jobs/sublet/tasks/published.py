@@ -25,7 +25,7 @@ class Unpublished(NamedTuple):
     """What `find` returns if no task, or several, fit the name."""
 
     others: Sequence[str]
-    """Names of all tasks in the catalogue; empty if it may not be read."""
+    """Names of all tasks in the catalogue; empty if none is published, or the caller may not read it."""
 
 
 def find(base: str, name: str) -> Plan[PublishedTask | Unpublished]:

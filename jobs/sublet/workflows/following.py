@@ -32,7 +32,9 @@ def check(job_id: str, following: Following) -> None:
             f"Then of {len(following.jobs):,} jobs: at most {FOLLOWING_MAX:,} may follow a job: let these submit more"
         )
     if len({job.id for job in jobs}) < len(jobs):
-        raise Invalid("Then(…) got the same job twice: make each with a call of Task.job(…)")
+        raise Invalid(
+            "Then(…) got two jobs with one id: call Task.job(…) for each, with different job_ids if you set any"
+        )
     for job in jobs:
         if keys.partition_of_id(job.id) != keys.partition_of_id(job_id):
             raise Invalid(

@@ -41,7 +41,7 @@ async def produce(context: TrialContext) -> None:
         code, job_id, words = await context.submit_by_client("echo", json.dumps(payload, ensure_ascii=False))
         if code or not await _is_there(context, job_id):
             raise RuleBroken(
-                f"exit code {code}, and its last word {job_id[:70]!r} does not name a job{words if code else ''}"
+                f"`submit` must exit 0 and print a stored job's id last: it exits {code}, its last word is {job_id[:70]!r}{words if code else ''}"
             )
     with context.rule("keeps-payload"):
         sent = context.seen("submit")

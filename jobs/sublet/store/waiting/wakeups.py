@@ -335,7 +335,7 @@ class WakeUps:
                             first.call(WakeUp(keys.wake(base, name), "1"))
 
     def found(self, base: str, queues: Sequence[str]) -> None:
-        """End the wait of one claim with a `Selection` for each of these queues, which have jobs."""
+        """For each of these queues, which have jobs, wake one idle claim whose `Selection` includes the queue."""
         idle: dict[Selection, list[Waiter]] = {}
         for waiter in self._waiters:
             if waiter.idle and waiter.selection and base in waiter.bases:
