@@ -121,7 +121,7 @@ async def test_of_two_wide_jobs_in_a_row_the_second_has_at_most_500_upstreams(cl
     await finish(desk)
     assert await flow.result() == WorkflowResult(502, 0, 0)
     with pytest.raises(  # noqa: PT012  # the end of the block raises
-        Invalid, match=r"waits for more than 500 jobs, and one of them, \S+, for more than 100: replace it by"
+        Invalid, match=r"waits for more than 500 jobs, and one of them, \S+, for more than 100: let \S+ wait"
     ):
         async with client.workflow() as flow:
             pages = [flow.add(work.job(number)) for number in range(500)]
