@@ -346,8 +346,14 @@ async def directs(store, desk):
     assert not desk.raw.exists(desk.base)
 
 
-SPARE = {"submit": {"persist"}}
-"""Granted and never run: lib/edges, which stores workflows, asks for it before its first write. It runs it after a retry."""
+SPARE = {
+    "submit": {"persist", "pexpireat", "unsubscribe", "xrange", "zinter"},
+    "work": {"pexpireat", "xrange", "xtrim"},
+    "admin": {"pexpireat", "unsubscribe", "xtrim"},
+    "tick": {"pexpireat"},
+}
+"""Granted and never run here. PERSIST: lib/edges asks for it before its first write, and runs it after a retry. ZINTER: of workflows
+with unsettled jobs. The others: of jobs with a stream, which these flows do not make."""
 FLOWS = {"submit": submits, "work": works, "read": looks, "admin": directs, "tick": ticks}
 
 

@@ -148,7 +148,7 @@ def test_a_claim_may_be_repeated_with_0_jobs_after_its_reply_to_give_the_jobs_ba
 
 
 def test_a_missing_client_is_refused(settings):
-    with pytest.raises(Invalid, match="program 'no-such-client' does not exist"):
+    with pytest.raises(Invalid, match="no executable program 'no-such-client' on PATH"):
         asyncio.run(examine(["no-such-client"], settings))
 
 

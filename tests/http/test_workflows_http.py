@@ -383,3 +383,14 @@ async def test_a_limited_token_may_repeat_its_own_workflow(limited):
     body = {"id": "own", "jobs": [{"task": "t", "queue": "a"}]}
     for status in (201, 200):
         assert (await limited("POST", "/workflows", body, token=IN)).status == status
+
+
+@pytest.mark.parametrize("more", [{"key": "k"}, {"key": "k", "debounce": 1}])
+async def test_a_completion_whose_jobs_can_never_be_stored_ends_the_job(core, more):
+    await core("POST", "/jobs", {"id": "x", "task": "t"})
+    (lease,) = (await core("POST", "/jobs/claim", {"worker": "w"})).json()["jobs"]
+    body = {"token": lease["token"], "result": 1, "workflow": "0-flow", "jobs": [{"task": "next", **more}]}
+    answer = await core("POST", f"/jobs/{lease['id']}/proceed", body)
+    assert (answer.status, answer.json()) == (200, {"id": lease["id"], "state": "dead"})
+    job = (await core("GET", f"/jobs/{lease['id']}")).json()
+    assert job["attempts"][-1]["code"] == "invalid_result"

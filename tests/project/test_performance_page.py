@@ -161,9 +161,9 @@ def test_a_busy_machine_is_reported(performance):
     def about(load):
         return performance.about(performance.Run({**FOUND, "machine": {"cores": 2, "load": load}}))
 
-    assert "busy" not in about(0.5)
-    assert about(0.5).endswith("Load before: 0.50.")
-    assert "Load before: 0.51. **The machine was busy" in about(0.51)
+    assert "busy" not in about(1.0)
+    assert about(1.0).endswith("Load before: 1.00.")
+    assert "Load before: 1.01. **The machine was busy" in about(1.01)
 
 
 def command(figures, page, **more):

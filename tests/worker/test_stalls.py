@@ -152,7 +152,7 @@ async def test_progress_that_is_not_sent_yet_counts(attempt):
     [
         (0.5, "stall 0.5 s: use 1 s or more"),
         ("1m", "stall '1m': use a finite number of seconds"),
-        (True, "use a number"),
+        (True, "use a finite number"),
     ],
 )
 def test_a_limit_below_a_second_is_refused(stall, words):

@@ -29,10 +29,11 @@ async def proceed(call: Call[Continuation, Empty]) -> Response:
     wanted = model.Following(asked.workflow, tuple(jobs), callback, asked.on_failure)
     with invalid_at("body", "jobs"):
         following.check(job_id, wanted)
-    answers = await call.store.settle([model.Completion(held, result, wanted)])
-    if answers[0].startswith("QUEUE_FULL "):
-        raise QueueFull(answers[0].partition(" ")[2])
-    (word,) = await lease_answers(call, [job_id], answers)
+    completion = model.Completion(held, result, wanted)
+    (answer,) = await call.store.settle([completion])
+    if answer.startswith("QUEUE_FULL "):
+        raise QueueFull(answer.partition(" ")[2])
+    (word,) = await lease_answers(call, [job_id], [following.stored(completion, answer)[1]])
     return json_response(job_state(job_id, word))
 
 
