@@ -250,7 +250,10 @@ async def test_a_lost_result_is_an_error_of_the_reader(large, files):
         with pytest.raises(PayloadLost, match=f"job {handle.id}: object .* is damaged"):
             await handle.result()
         lose(files)
-        with pytest.raises(PayloadLost, match=f"job {handle.id}: Files.* has no object {large.namespace}/"):
+        with pytest.raises(
+            PayloadLost,
+            match=f"job {handle.id}: its large .* is missing: Files.* has no object {large.namespace}/",
+        ):
             app_sync_result(large, handle.id)
 
 

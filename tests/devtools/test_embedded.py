@@ -248,7 +248,7 @@ def test_a_path_may_contain_any_character(
 def test_without_a_binary_the_error_names_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Unavailable, match="program no-such-server does not exist"):
+    with pytest.raises(Unavailable, match="no-such-server is no executable program"):
         EmbeddedServer.start(tmp_path, binary="no-such-server")
     monkeypatch.setattr(embedded_server, "_bundled", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -39,7 +39,7 @@ print(hashlib.sha256("\\n".join(run(Choices(int(sys.argv[1])), with_story=True).
 """
 DEFECTS = {
     "no token is checked": ("lib/base.lua", "if job.token ~= token then return 'LEASE_LOST' end", "", 1),
-    "a claim is not remembered": ("claim.lua", "if memo then", "if false then", 1),
+    "a claim is not remembered": ("claim.lua", "if memo then", "if false then", 11),
     "no wake-up is left for further jobs": ("claim.lua", "for _, name in ipairs(names) do wake_next(name, left or #taken > 0) end", "", 1),
     "a lost lease returns the try": ("lib/lifecycle.lua", "local n = in_a_row(", "job.tries_left = 9 local n = in_a_row(", 1),
     "edges that a call does not settle are forgotten": ("lib/edges.lua", "    mark_unsettled(from.id, stamp)\n", "", 1),
