@@ -50,7 +50,6 @@ def _may_end() -> bool:
 
 @app.task(queue="loop", timeout=None)
 async def stay(ctx: Context, number: int) -> int:
-    """The jobs' task: run until `faults` lets all jobs end."""
     _write("start", number, ctx.attempt)
     while not _may_end():  # noqa: ASYNC110  # another process says so, by a file
         await asyncio.sleep(0.1)
@@ -138,7 +137,6 @@ class Scene:
         }
 
     def close(self) -> None:
-        """End all workers."""
         for worker in self._workers:
             worker.terminate()
         for worker in self._workers:
@@ -150,7 +148,6 @@ class Scene:
 
 
 def main() -> None:
-    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON array instead of a table")
     parser.add_argument("--quick", action="store_true", help="one lease of each kind")

@@ -18,7 +18,6 @@ LONGEST = 600.0
 
 
 async def due_at_once(site: Site, number: int) -> list[Row]:
-    """Measure jobs scheduled for one moment."""
     moment = _now(site) + 1000 + number // 20
     await site.fill(2 * number // SHARE)
     await site.fill(number, lambda: f"at={moment}")

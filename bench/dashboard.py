@@ -62,11 +62,9 @@ class Bench:
         self.url, self.asked = url, asked
 
     def commands(self) -> int:
-        """Return how many commands Redis has run."""
         return sum(one["calls"] for one in self.raw.info("commandstats").values())
 
     async def measure(self, api: Api, views: list[str], busy: bool) -> Found:
-        """Measure these pages."""
         load = [events(self.store, self.asked.rate)] if busy else []
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             pages = [Page(session, api.url, VIEWS[view]) for view in views]
@@ -83,7 +81,6 @@ class Bench:
                 }
 
     async def pages(self, api: Api) -> dict[str, Found]:
-        """Measure all cases of open pages."""
         crowd = [MIX[n % len(MIX)] for n in range(self.asked.pages)]
         alone = [view for view in self.asked.views.split(",") if view]
         rows: dict[str, Found] = {}
@@ -96,13 +93,11 @@ class Bench:
         return rows
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self.store.aclose()
         self.raw.close()
 
 
 def paint(redis_url: str, seconds: float) -> dict[str, Found]:
-    """Open each view in Chromium."""
     from playwright.sync_api import sync_playwright
 
     rows: dict[str, Found] = {}
@@ -157,7 +152,6 @@ def _table(found: dict[str, Any], pages: int) -> str:
 
 
 def main() -> None:
-    """Run the measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     sizes = {"jobs": 100_000, "queues": 500, "workers": 200, "schedules": 1000, "pages": 50}

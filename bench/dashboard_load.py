@@ -27,7 +27,6 @@ FOR_GOOD = "tries=1"
 
 
 async def fill(store: Store, url: str, asked: argparse.Namespace) -> None:
-    """Make jobs of all states, workers, schedules, tasks and orders."""
     names = [f"queue-{n}" for n in range(asked.queues)]
     left = asked.jobs
     for state, share in SHARES.items():
@@ -59,7 +58,6 @@ async def _submit(store: Store, names: Sequence[str], count: int, rules: str = "
 
 
 async def _group(store: Store) -> None:
-    """Make a queue with many groups; half are held back."""
     await store.follow(store.operations.configure("grouped", group_concurrency=1))
     make = store.operations.submission
     await store.submit([make("noop", b"{}", "grouped", f"group=g{n % GROUPS}") for n in range(CHUNK)])
@@ -98,7 +96,6 @@ async def _schedule(url: str, count: int) -> None:
 
 
 async def claim(store: Store, worker: str, queues: Sequence[str], most: int) -> list[Lease]:
-    """Claim up to `most` jobs for ten minutes."""
     base, claim_id = store.operations.bases[0], uuid.uuid4().hex
     found = await store.run(
         verbs.claim(base, claim_id=claim_id, worker=worker, lease=600, n=most, queues=queues)
@@ -120,6 +117,5 @@ async def events(store: Store, rate: float) -> None:
 
 
 def ring(raw: Any, base: str) -> None:
-    """Make the history as long as after a month."""
     raw.setrange(keys.minutes(base), 1440 * 128 - 1, b" ")
     raw.setrange(keys.hours(base), 720 * 128 - 1, b" ")

@@ -29,7 +29,6 @@ class Browser:
         self._session = self._browser.new_browser_cdp_session()
 
     def close(self) -> None:
-        """End it."""
         self._browser.close()
 
     def _open(self, url: str, view: str) -> Any:

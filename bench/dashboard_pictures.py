@@ -53,7 +53,6 @@ def scene() -> Iterator[tuple[str, Scene]]:
 
 
 def take(page: Any, quality: int = QUALITY) -> bytes:
-    """Return what the window shows, as WebP."""
     size = page.viewport_size
     clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": SCALE}
     how = {"format": "webp", "quality": quality, "clip": clip}
@@ -93,7 +92,6 @@ def open_view(browser: Any, url: str, made: Scene, view: str, scheme: str, width
 
 
 def main() -> int:
-    """Write all pictures. Return 0."""
     from playwright.sync_api import sync_playwright
 
     parser = argparse.ArgumentParser(description=__doc__)

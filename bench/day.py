@@ -116,7 +116,6 @@ class Day:
         pipe.execute()
 
     def jobs(self) -> list[Submission]:
-        """Return the submissions of one minute."""
         dice, found = self.dice, []
         for i in range(self.scale.rate):
             queue = dice.choice(FIXED) if i >= self.scale.tenants else f"tenant-{uuid.uuid4().hex[:12]}"
@@ -127,7 +126,6 @@ class Day:
         return found
 
     async def minute(self, number: int) -> None:
-        """Simulate the traffic of one minute."""
         jobs = self.jobs()
         made = [one.id for one in await self.store.submit(jobs) if one.created]
         await asyncio.gather(*(self.cancel(job_id) for job_id in made if self.dice.random() < 0.29))
@@ -146,7 +144,6 @@ class Day:
         await self.tick()
 
     async def cancel(self, job_id: str) -> None:
-        """Cancel a job."""
         await self.order(self.store.operations.cancel(job_id), "cancelled")
 
     async def order(self, plan: Any, word: str) -> None:
@@ -185,7 +182,6 @@ class Day:
         return Release(lease, 5.0, "not now") if chance < 0.98 else None
 
     async def tick(self) -> None:
-        """Run the maintenance of a tick."""
         await self.store.follow(self.store.operations.reap("tick"))
         for _ in range(100):
             if not (await self.store.follow(self.store.operations.prune()))[1]:
@@ -203,7 +199,6 @@ class Day:
         return found | {f"{kind}:*": kinds[kind] for kind in KINDS}
 
     async def play(self) -> list[dict[str, int]]:
-        """Simulate the day. Return the sizes after each hour."""
         found = []
         for number in range(self.scale.hours * 60 // self.scale.step):
             passed = (number + 1) * self.scale.step
@@ -220,7 +215,6 @@ class Day:
         return found
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self.store.aclose()
         self.raw.close()
 

@@ -44,7 +44,6 @@ class RecordedScreen(Screen):
         self.plain = False
 
     def draw(self, progress: Progress, workers: Sequence[WorkerStatus], *, last: bool = False) -> None:
-        """Draw the progress if it is the last one."""
         if last:
             self.console.print(self._render(progress, workers))
 

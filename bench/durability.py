@@ -103,7 +103,6 @@ async def measure(settings: Settings, client: Any, seconds: float) -> dict[str, 
 
 
 def bench(name: str, seconds: float) -> dict[str, dict[str, float]]:
-    """Measure all modes on one server."""
     found = {}
     with pair(shutil.which("redis-server") if name == "redis" else None) as (primary, client):
         for mode in MODES[name]:
@@ -116,7 +115,6 @@ def bench(name: str, seconds: float) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Run the measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--seconds", type=float, default=3.0)

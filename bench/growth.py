@@ -76,7 +76,6 @@ class Sites:
         return site
 
     async def clear(self) -> None:
-        """Empty all databases."""
         for site in self._sites:
             site.raw.flushdb()
             await site.aclose()
@@ -132,7 +131,6 @@ async def queues(sites: Sites) -> list[Point]:
 
 
 async def payload(sites: Sites) -> list[Point]:
-    """The axis of payloads, in KiB, without a standing load."""
     site, points = await sites.new(), []
     for size in (102, 256, 512, 1024, 1536, 2048, 4096, 16384, 65536, 262144):
         jobs = min(sites.scale.jobs, max(64, sites.scale.jobs * 6400 // size))
@@ -175,7 +173,6 @@ TABLES = ("holds", "reading", *crowds)
 
 
 def main() -> None:
-    """Run the measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     parser.add_argument(

@@ -60,7 +60,6 @@ class CountedServer:
         return reply
 
     def submit(self, n: int) -> None:
-        """Submit `n` jobs in one call."""
         words: list[str] = []
         for _ in range(n):
             self._jobs += 1
@@ -74,12 +73,10 @@ class CountedServer:
         return [(reply[i], reply[0]) for i in range(3, len(reply), 6)]
 
     def complete(self, leases: list[tuple[bytes, bytes]]) -> None:
-        """Complete jobs in one call."""
         words = [word for lease in leases for word in (*lease, b"null")]
         assert self._call("complete", *words) == [b"completed"] * len(leases)
 
     def count(self, work: Callable[[], object]) -> int:
-        """Return the number of instructions of some work."""
         self._dump()
         work()
         return self._dump()
@@ -95,7 +92,6 @@ class CountedServer:
         return int(found[1])
 
     def end(self) -> None:
-        """End the server."""
         self._redis.close()
         self.process.terminate()
         self.process.wait(60)
@@ -125,7 +121,6 @@ def measure(server: CountedServer, calls: int, size: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Run the measurements."""
     about = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(
         description=about[0], epilog=about[2], formatter_class=argparse.RawDescriptionHelpFormatter

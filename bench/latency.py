@@ -68,7 +68,6 @@ huey = _peer() if "LATENCY_HUEY" in os.environ else None
 
 
 def main() -> None:
-    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--jobs", type=int, default=600, help="jobs of each kind (600)")

@@ -41,7 +41,6 @@ async def noop() -> None:
 
 @app.task(queue="short", timeout=None)
 async def pause(seconds: float) -> None:
-    """Occupy a slot of the worker for `seconds`."""
     await asyncio.sleep(seconds)
 
 
@@ -63,7 +62,6 @@ class Site:
         await self.store.aclose()
 
     def now(self) -> int:
-        """Return the server's clock, in ms."""
         seconds, micros = self.raw.time()
         return int(seconds * 1000 + micros // 1000)
 
@@ -95,7 +93,6 @@ class Site:
         return answers
 
     def measure(self) -> None:
-        """Reset the server's counters, to measure from now on."""
         self.raw.config_set("slowlog-log-slower-than", NOTED)
         self.raw.config_set("slowlog-max-len", 100_000)
         self.raw.config_resetstat()
@@ -112,7 +109,6 @@ class Site:
         return {f"{name}_longest_ms": longest[0], f"{name}_tenth_ms": longest[9]}
 
     def spent(self) -> float:
-        """Return Redis's time on scripts since `measure`, in ms."""
         stats = self.raw.info("commandstats")
         return (
             float(sum(stats.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in ("eval", "evalsha")))

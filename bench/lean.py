@@ -26,7 +26,6 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport."""
         self._transport = transport
 
     def ask(self, request: bytes) -> None:
@@ -35,7 +34,6 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        """Collect bytes until a response is complete."""
         self._buffer = self._buffer + data if self._buffer else data
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
@@ -63,7 +61,6 @@ class Client:
         self.connections: list[Connection] = []
 
     def request(self, path: str, body: Any) -> bytes:
-        """Return a POST request as bytes."""
         data = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: {self.parts.netloc}\r\nContent-Type: application/json\r\n"
         return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
@@ -71,7 +68,6 @@ class Client:
     async def connect(
         self, told: Callable[[Connection, int, bytes], None], n: int | None = None
     ) -> list[Connection]:
-        """Open `n` more connections (default: the spec's number)."""
         loop, made = asyncio.get_running_loop(), list[Connection]()
         for _ in range(self.spec["connections"] if n is None else n):
             _, connection = await loop.create_connection(
@@ -82,7 +78,6 @@ class Client:
         return made
 
     async def until_over(self, began: float) -> dict[str, float]:
-        """Wait for the phase's end. Return its figures."""
         async with asyncio.timeout(PATIENCE):
             await self.over
         return _spread(self.taken) | {"seconds": time.perf_counter() - began}
@@ -140,7 +135,6 @@ class Client:
         return await self.until_over(began)
 
     async def drain(self) -> dict[str, float]:
-        """Claim and complete until the queue is empty."""
         claim = self.request("/jobs/claim", {"queues": ["bench"], "n": CLAIM, "worker": "bench"})
         done = 0
 

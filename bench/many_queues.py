@@ -53,7 +53,6 @@ async def note(at: float) -> None:
 
 
 def main() -> None:
-    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--queues", type=int, default=10_000, help="queues (10000)")

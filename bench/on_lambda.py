@@ -45,12 +45,10 @@ class Context:
     """The context that Lambda passes with an invocation, as the handler uses it."""
 
     def get_remaining_time_in_millis(self) -> int:
-        """Return a fixed time, in ms."""
         return 30_000
 
 
 def main() -> None:
-    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--rounds", type=int, default=5, help="starts, of which the median is shown (5)")

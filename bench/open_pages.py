@@ -78,14 +78,12 @@ class Page:
         self.asked = 0
 
     async def run(self) -> None:
-        """Show the view until cancelled."""
         self.reload.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.follow())
             tasks.create_task(self.read_again())
 
     async def follow(self) -> None:
-        """Read the event stream."""
         headers = {"Accept": "text/event-stream", "Sublet-Shared": GATHER}
         while True:
             async with self.session.get(f"{self.url}/events", headers=headers) as answer:
@@ -100,7 +98,6 @@ class Page:
                         self.hear(self.view.touched(event["state"], event["code"]))
 
     def hear(self, is_touched: bool) -> None:
-        """Note an event, as live.js."""
         now = self.heard_at = time.monotonic()
         self.is_touched = self.is_touched or is_touched
         self.untold_since = now if self.untold_since == float("-inf") else self.untold_since
@@ -112,13 +109,11 @@ class Page:
             self.tell_in(min(SOON, self.untold_since + LATEST - now))
 
     def tell_in(self, wait: float) -> None:
-        """Set the timer."""
         if self.telling:
             self.telling.cancel()
         self.telling = asyncio.get_running_loop().call_later(max(0.0, wait), self.tell)
 
     def tell(self) -> None:
-        """Tell the view that it has changed, as live.js."""
         now, calm = time.monotonic(), time.monotonic() - self.heard_at
         self.is_rush = self.is_rush and calm < CALM
         self.told.append(now)
@@ -133,7 +128,6 @@ class Page:
             self.is_touched = False
 
     def is_exact(self) -> bool:
-        """Whether a read shows all events heard."""
         return not self.is_rush and time.monotonic() - self.heard_at >= SOON
 
     async def read_again(self) -> None:
@@ -165,7 +159,6 @@ class Page:
         self.rest = SOONEST + period - soonest % period if count > TABLE else self.view.rest
 
     async def ask(self, path: str) -> dict[str, Any]:
-        """Ask as api.js does."""
         now = time.monotonic()
         known = max(0.0, now - self.changed_at - MARGIN)
         most = min(known, min(CALM_MOST, now - self.heard_at - MARGIN) if self.is_exact() else RUSH_MOST)

@@ -50,7 +50,6 @@ async def noop(text: str) -> None:
 
 
 def main() -> None:
-    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument(
@@ -93,7 +92,6 @@ class Api:
         self.process, self.url = process, url
 
     def cpu(self) -> float:
-        """Return the CPU seconds that the server has used."""
         words = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / TICKS
 
@@ -104,7 +102,6 @@ class Api:
         return 0.0
 
     def mebibytes(self) -> float:
-        """Return the server's resident memory in MiB."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 

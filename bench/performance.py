@@ -161,7 +161,6 @@ def sweep(run: Run, workload: str, head: str) -> str:
 
 
 def settings(run: Run) -> str:
-    """Return a table of each contestant's version and setup."""
     lines = []
     for name, versions in run.found.get("versions", {}).items():
         shown = ", ".join(f"{package} {version}" for package, version in versions.items())

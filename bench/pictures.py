@@ -28,7 +28,6 @@ COLUMNS = {
 
 
 def tables(found: dict[str, Any]) -> str:
-    """Return all figures as Markdown."""
     parts = [
         f"{found['server']}; {found['jobs']:,} jobs a measurement, median of {found['rounds']} rounds; per job"
     ]
@@ -62,7 +61,6 @@ def _cell(value: Any) -> str:
 
 
 def draw(found: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw an SVG for each measured axis. Needs matplotlib."""
     import matplotlib
 
     matplotlib.use("svg")

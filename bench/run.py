@@ -82,7 +82,6 @@ def _check(asked: argparse.Namespace) -> None:
 
 
 def count(word: str) -> int:
-    """Parse a number of at least 1, as an argument."""
     if not word.isdecimal() or not int(word):
         raise argparse.ArgumentTypeError(f"{word} is not a number of at least 1")
     return int(word)
@@ -236,7 +235,6 @@ def _cpu() -> str:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """End as Ctrl-C does: a signal handler."""
     raise KeyboardInterrupt
 
 

@@ -49,7 +49,6 @@ POINTS = 160
 
 
 def table(found: dict[str, list[Trace]]) -> str:
-    """Return the figures as Markdown."""
     lines = ["| load | " + " | ".join(COLUMNS) + " |", "|---|" + "--:|" * len(COLUMNS)]
     for name, traces in found.items():
         cells = [_cell([figure(trace) for trace in traces]) for figure in COLUMNS.values()]
@@ -152,7 +151,6 @@ def _last(trace: Trace) -> float:
 
 
 def main() -> None:
-    """Simulate the loads."""
     names = list(scenarios(1))
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(

@@ -51,7 +51,6 @@ class Load:
 
     @property
     def chunk(self) -> int:
-        """Jobs per chunk: fewer if they are large."""
         return max(2, min(CHUNK, self.jobs, CHUNK_BYTES // self.size))
 
 
@@ -71,7 +70,6 @@ class Site:
         return self.store.operations.submission("noop", b'"' + b"x" * (size - 2) + b'"', queue, rules)
 
     async def limit(self, kept: int) -> None:
-        """Set how many finished jobs are kept."""
         if kept != self.kept:
             verb, settings = script("configure"), f"completed={kept}"
             await self.store.run(
@@ -88,7 +86,6 @@ class Site:
             pass
 
     async def fill(self, jobs: int, rules: Callable[[], str] = str, queues: int = 1) -> None:
-        """Submit the standing load, and set `bytes_per_job`."""
         before = self._memory()
         for start in range(0, jobs, CHUNK):
             names = range(start, min(start + CHUNK, jobs))
@@ -96,13 +93,11 @@ class Site:
         self.bytes_per_job = (self._memory() - before) / jobs if jobs else 0.0
 
     async def open(self, queues: int) -> None:
-        """Create `queues` queues, each with one completed job."""
         names = [_queue(i, queues) for i in range(queues)]
         await self.store.submit([self.new(queue=name) for name in names])
         await self.drain(queues, cycle([names[i : i + NAMED] for i in range(0, queues, NAMED)]))
 
     async def finish(self, jobs: int, rules: Callable[[], str] = str) -> None:
-        """Submit and complete jobs, and set `bytes_per_job`."""
         before = self._memory()
         for start in range(0, jobs, CHUNK):
             await self.work(Load(min(CHUNK, jobs - start), rules=rules))
@@ -114,7 +109,6 @@ class Site:
         )
 
     def bytes_of_jobs(self, jobs: int) -> float:
-        """Return the mean memory of some jobs' hashes."""
         ids = [
             *self.raw.zrange(f"{self.base}:scheduled", 0, jobs - 1),
             *self.raw.zrange(f"{self.base}:queue:default", 0, jobs - 1),
@@ -158,7 +152,6 @@ class Site:
             done = [Completion(lease, b'"a result"') for lease in claimed.leases]
 
     async def claim(self, n: int, queues: list[str], lease: float = 60) -> Claimed:
-        """Claim once, and return the leases."""
         return await self.store.run(self._claiming(n, queues, lease))
 
     def _claiming(self, n: int, queues: list[str], lease: float = 60) -> Call[Claimed]:
@@ -227,7 +220,6 @@ class Site:
         return {name: statistics.median(times) for name, times in found.items()}
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self.store.aclose()
         self.raw.close()
 

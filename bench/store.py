@@ -44,7 +44,6 @@ async def noop() -> None:
 
 
 def main() -> None:
-    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--jobs", type=int, default=100_000, help="jobs per phase (100,000)")

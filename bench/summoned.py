@@ -35,7 +35,6 @@ SECONDS = 60.0
 
 
 def main() -> None:
-    """Run the measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     rounds = parser.parse_args().rounds

@@ -42,7 +42,6 @@ async def note(hold: float = 0.0) -> None:
 
 
 def main() -> None:
-    """Measure with each number of workers."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--samples", type=int, default=300, help="tokens per fleet (300)")
     parser.add_argument("--workers", default="1,4", help="the fleets (1,4)")

@@ -47,7 +47,6 @@ async def note(job: str) -> None:
 
 
 def main() -> None:
-    """Run all measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--jobs", type=int, default=30, help="due jobs per crew (30)")

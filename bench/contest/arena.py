@@ -43,16 +43,13 @@ class Worker:
         self.process, self.log = process, log
 
     def check(self) -> None:
-        """Raise Failed if it has ended."""
         if self.process.poll() is not None:
             raise Failed(f"the worker ended with {self.process.returncode}: {self.said()}")
 
     def said(self) -> str:
-        """Return its last output."""
         return tail(self.log)
 
     def kill(self) -> None:
-        """Kill it and its child processes at once (SIGKILL)."""
         for pid in [*members(self.process.pid), self.process.pid]:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -80,7 +77,6 @@ class Arena:
         self.clear()
 
     def flush(self) -> None:
-        """Empty the server, its append-only file, and the tallies."""
         meter.ask(self.url, "FLUSHALL", "SYNC")
         if "aof_enabled:1" in meter.ask(self.url, "INFO", "persistence"):
             meter.ask(self.url, "BGREWRITEAOF")
@@ -93,7 +89,6 @@ class Arena:
         self.clear()
 
     def clear(self) -> None:
-        """Empty the tallies; running workers continue to write to them."""
         for path in (*self._tallies, self._finished):
             path.touch()
             os.truncate(path, 0)
@@ -107,11 +102,9 @@ class Arena:
         return [_entries(path) for path in self._tallies]
 
     def finished(self) -> list[tuple[int, int]]:
-        """Return the same for the ends of slow jobs."""
         return _entries(self._finished)
 
     def started(self) -> int:
-        """Return the number of starts."""
         return sum(path.stat().st_size for path in self._tallies) // ENTRY.size
 
     def submit(self, contestant: Contestant, kind: str, n: int, start: int = 0) -> float:
@@ -133,7 +126,6 @@ class Arena:
         return json.loads(self.say(contestant, *words, **variables).splitlines()[-1])
 
     def say(self, contestant: Contestant, *words: str, **variables: str) -> str:
-        """Run a program. Return its output. Raises Failed."""
         log = self._log(contestant, words[0])
         with open(log, "wb") as errors:
             process = self._spawn(contestant, words, variables, stdout=subprocess.PIPE, stderr=errors)
@@ -198,7 +190,6 @@ class Arena:
 
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without our settings and Python's search path."""
     return {
         name: value for name, value in environ.items() if not name.startswith(("SUBLET_", "BENCH_", "PYTHON"))
     }
@@ -215,7 +206,6 @@ def members(leader: int) -> list[int]:
 
 
 def tail(log: Path, lines: int = 6) -> str:
-    """The last lines of a program's output."""
     words = log.read_text(errors="replace").strip().splitlines()
     return "\n".join(words[-lines:]) or "(it said nothing)"
 

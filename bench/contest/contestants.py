@@ -22,7 +22,6 @@ class Contestant:
 
     @property
     def word(self) -> str:
-        """Return its name without spaces, for a command line."""
         return self.name.replace(" ", "-")
 
 

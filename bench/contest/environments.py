@@ -63,7 +63,6 @@ def _make_all(folder: Path, lacking: Mapping[str, Sequence[str]]) -> dict[str, s
 
 
 def command_of(folder: Path, program: Path) -> tuple[str, ...]:
-    """Return the command that runs a program in that environment."""
     return (
         shutil.which("node") or "node" if program.suffix == ".mjs" else str(folder / "bin" / "python"),
         str(program),
@@ -71,7 +70,6 @@ def command_of(folder: Path, program: Path) -> tuple[str, ...]:
 
 
 def say(words: str) -> None:
-    """Print a line on stderr."""
     print(words, file=sys.stderr, flush=True)
 
 
@@ -141,7 +139,6 @@ def _install(folder: Path, packages: Sequence[str], over: threading.Event) -> No
 
 
 def _run(command: Sequence[str], folder: Path, over: threading.Event) -> None:
-    """Raises ValueError with the output, TimeoutExpired."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     until = time.monotonic() + PATIENCE
     streams: dict[str, Any] = {

@@ -15,7 +15,6 @@ class Run:
         self.rows: list[Row] = found["results"]
 
     def row(self, contestant: str, workload: str, persistence: str = "off") -> Row | None:
-        """Return a contestant's row, if it was measured."""
         wanted = (contestant, workload, persistence)
         return next(
             (row for row in self.rows if (row["contestant"], row["workload"], row["persistence"]) == wanted),
@@ -58,7 +57,6 @@ class Run:
     def best(
         self, workload: str, among: Callable[[str], bool], persistence: str = "off"
     ) -> tuple[str, float] | None:
-        """Return the best of the selected contestants, and its figure."""
         for name in self.contestants([workload], persistence):
             value = self.value(name, workload, persistence)
             if among(name) and value is not None:
@@ -77,7 +75,6 @@ def is_peer(name: str, workload: str = "drain_1") -> bool:
 
 
 def more_is_better(workload: str) -> bool:
-    """Is a higher figure better?"""
     return workload.startswith(MORE_IS_BETTER)
 
 
@@ -88,7 +85,6 @@ def times_better(workload: str, ours: float, theirs: float) -> float:
 
 
 def number(value: float | None) -> str:
-    """Format a figure with a reasonable number of digits."""
     if value is None:
         return ""
     if value >= 100 or value == int(value):

@@ -41,7 +41,6 @@ class Meter:
 
     @contextmanager
     def counting(self) -> Iterator[Counted]:
-        """Count within the block; also set after an error."""
         counted, before = Counted(), self.read()
         try:
             yield counted
@@ -57,7 +56,6 @@ class Meter:
 
     @contextmanager
     def monitoring(self) -> Iterator[CommandCounts]:
-        """Count the commands by MONITOR; set when the block ends."""
         counts, end = CommandCounts(), secrets.token_hex(8)
         with _connected(self.url) as (line, lines):
             line.sendall(_packed("MONITOR"))
@@ -71,7 +69,6 @@ class Meter:
                 listener.join()
 
     def read(self) -> Counted:
-        """Return the server's counters since its start."""
         told = _told(ask(self.url, "INFO", "everything"))
         calls = {name[8:]: _calls(value) for name, value in told.items() if name.startswith("cmdstat_")}
         thread = "_main_thread" if "used_cpu_user_main_thread" in told else ""

@@ -32,7 +32,6 @@ class Bench:
 
     @property
     def page(self) -> Path:
-        """Return the path of its page."""
         return run.ROOT / "docs" / "measurements" / f"{self.name}.md"
 
 
@@ -126,7 +125,6 @@ def _measure(bench: Bench, asked: argparse.Namespace, folder: Path, left_out: di
 
 
 def _show(bench: Bench, program: str, asked: argparse.Namespace) -> int:
-    """Print the tables, or write the page."""
     found = pages.read(asked.figures or asked.json, f"{program}.py")
     if asked.write:
         written = pages.rewrite(asked.page.read_text(), bench.tables, found)

@@ -44,7 +44,6 @@ def rewrite(page: str, parts: Mapping[str, Callable[[Run], str]], run: Run) -> s
 
 
 def where(run: Run) -> str:
-    """Return a line: where and when the figures were measured."""
     found, told = run.found, run.found["machine"]
     machine = ", ".join(words.format(told[name]) for name, words in MACHINE.items() if name in told)
     minutes = max(1, round(found["seconds"] / 60))
@@ -78,12 +77,10 @@ def table(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1, w
 
 
 def workload(part: str, figure: str) -> str:
-    """Return the name of a part's figure in the file."""
     return f"{part} {figure}"
 
 
 def values(run: Run, part: str, row: str, figure: str) -> list[float]:
-    """Return a figure's rounds, or all its samples."""
     found = run.row(row, workload(part, figure))
     return [value for value in found["values"] if value is not None] if found else []
 
@@ -97,7 +94,6 @@ def quantiles(samples: Sequence[float]) -> list[str]:
 
 
 def named(row: str) -> str:
-    """Return a row's name as the page shows it."""
     name, comma, rest = row.partition(", ")
     return f"{NAMES.get(name, name)}{comma}{rest}"
 

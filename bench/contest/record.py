@@ -30,16 +30,13 @@ class Record:
         self._rows: dict[tuple[str, str, str], Row] = {}
 
     def introduce(self, name: str, versions: Mapping[str, str], settings: str) -> None:
-        """Record a contestant's versions and setup."""
         self.found["versions"][name], self.found["settings"][name] = dict(versions), settings
 
     def leave_out(self, name: str, why: str) -> None:
-        """Record that a contestant does not take part."""
         self.found["left_out"][name] = why
         self.save()
 
     def add(self, name: str, persistence: str, figures: Sequence[Figure]) -> None:
-        """Add a round's figures to their rows."""
         for figure in figures:
             row = self._row(name, persistence, figure)
             if figure.samples:
@@ -55,7 +52,6 @@ class Record:
         self.save()
 
     def add_rows(self, rows: Sequence[Row]) -> None:
-        """Add complete rows."""
         self.found["results"].extend(rows)
         self.save()
 
@@ -73,7 +69,6 @@ class Record:
         return self._rows[key]
 
     def save(self) -> None:
-        """Replace the file, atomically."""
         self.found["seconds"] = round(time.monotonic() - self._began, 1)
         if self._path:
             beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
@@ -81,7 +76,6 @@ class Record:
             beside.replace(self._path)
 
     def text(self) -> str:
-        """Return all of it as JSON, one row per line."""
         head = json.dumps(
             {key: value for key, value in self.found.items() if key != "results"},
             indent=1,
@@ -102,7 +96,6 @@ class Progress:
         self._live = out.isatty()
 
     def begin(self, what: str) -> None:
-        """Begin a step."""
         self._what = what
         if self._live:
             share = min(1.0, self.done / self.steps)
@@ -110,13 +103,11 @@ class Progress:
             self._write(f"\r\x1b[K{bar} {share:4.0%} {self._clock()}  {what}")
 
     def end(self, words: str) -> None:
-        """End the step with this outcome."""
         self.done += 1
         clear = "\r\x1b[K" if self._live else ""
         self._write(f"{clear}{self._clock()} {self.done}/{self.steps}  {self._what}: {words}\n")
 
     def say(self, words: str) -> None:
-        """Print a line."""
         self._write(f"{chr(13) + chr(27) + '[K' if self._live else ''}{words}\n")
 
     def _clock(self) -> str:

@@ -34,12 +34,10 @@ class Plan:
 
     @property
     def phases(self) -> list[str]:
-        """Return the phases of each round."""
         return [phase for phase in PHASES if phase in self.workloads]
 
     @property
     def steps(self) -> int:
-        """Return the number of steps."""
         per_round = sum(len(self.phases_with(persistence)) for persistence in self.persistences)
         extras = (
             len(self.contestants) * ("backlog" in self.workloads)
@@ -49,7 +47,6 @@ class Plan:
         return len(self.contestants) * (1 + self.rounds * per_round) + extras
 
     def phases_with(self, persistence: str) -> list[str]:
-        """Return the phases whose figures depend on this persistence."""
         return [
             phase for phase in self.phases if persistence == self.persistences[0] or phase not in ONLY_ONCE
         ]

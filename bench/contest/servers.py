@@ -60,19 +60,16 @@ def binary_of(kind: str) -> str:
 
 
 def kind_here() -> str:
-    """Return the available kind: Redis, else Valkey."""
     return "redis" if shutil.which("redis-server") else "valkey"
 
 
 def version_of(url: str) -> str:
-    """Return name and version, as in "redis 7.0.15"."""
     told = dict(line.split(":", 1) for line in meter.ask(url, "INFO", "server").splitlines() if ":" in line)
     name = "valkey" if "valkey_version" in told else "redis"
     return f"{name} {told[f'{name}_version']}"
 
 
 def free_port() -> int:
-    """Return a free TCP port."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
     return port

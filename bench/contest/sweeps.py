@@ -22,7 +22,6 @@ app = App(settings=Settings())
 
 @app.task
 async def noop(n: int, text: str) -> int:
-    """Do nothing. It is only submitted."""
     return n
 
 

@@ -35,7 +35,6 @@ PERSISTENCE = {"off": "persistence off", "aof": "changes to a file, synced every
 
 
 def table(found: dict[str, Any], *, settings: bool = False) -> str:
-    """Return machine, figures and failures; versions and `settings`, if requested."""
     run = Run(found)
     blocks = [_block(run, columns, persistence) for persistence in PERSISTENCE for columns in BLOCKS]
     parts = [_head(found), *blocks, _sweeps(run), _notes(found), _settings(found) if settings else ""]

@@ -51,7 +51,6 @@ class Rates:
     drain: float
 
     def learn(self, figures: Sequence[Figure]) -> None:
-        """Update the rates from a phase."""
         for figure in figures:
             if figure.value:
                 self.one = figure.value if figure.workload == "enqueue_one" else self.one
@@ -75,7 +74,6 @@ class Turn:
 
 
 def pilot(arena: Arena, contestant: Contestant) -> Rates:
-    """Measure a contestant's approximate speed. Raises Failed."""
     arena.flush()
     one = PILOT_ONE / arena.submit(contestant, "one", PILOT_ONE)
     bulk = PILOT_BULK / arena.submit(contestant, "bulk", PILOT_BULK, PILOT_ONE)
@@ -90,7 +88,6 @@ def pilot(arena: Arena, contestant: Contestant) -> Rates:
 
 
 def enqueue_one(turn: Turn) -> Iterator[Figure]:
-    """Submit jobs, awaited one after the other."""
     yield from _enqueued(turn, "one", turn.jobs(turn.rates.one))
 
 
@@ -201,17 +198,14 @@ class Drain:
 
     @property
     def lost(self) -> int:
-        """Return the number of jobs that did not start."""
         return self.jobs - len({n for n, _ in self.tally})
 
     @property
     def twice(self) -> int:
-        """Return the number of additional starts."""
         return sum(count - 1 for count in Counter(n for n, _ in self.tally).values())
 
     @property
     def note(self) -> str:
-        """Return the faults as text."""
         ran = f"ran {self.jobs - self.lost} of {self.jobs}" if self.lost else ""
         return ", ".join(filter(None, [ran, f"{self.twice} twice" if self.twice else ""]))
 

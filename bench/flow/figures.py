@@ -20,7 +20,6 @@ def most_at_once(starts: Notes, ends: Notes) -> int:
 
 
 def lasted_ms(starts: Notes, ends: Notes) -> float:
-    """Return the mean time of a job, in ms."""
     began = dict(starts)
     return statistics.fmean((at - began[n]) / 1e6 for n, at in ends if n in began)
 

@@ -29,7 +29,6 @@ class Load:
     slots: int = 100
 
     def variables(self) -> dict[str, str]:
-        """Return the variables of the programs."""
         return {VARIABLE: json.dumps(asdict(self)), "BENCH_SLOTS": str(self.slots)}
 
     @classmethod

@@ -26,7 +26,6 @@ class Case:
 
 
 def all_cases(scale: float = 1.0) -> list[Case]:
-    """Return all cases; those of a part side by side."""
 
     def of(n: int) -> int:
         return max(2, round(n * scale))

@@ -28,16 +28,13 @@ class Load:
 
     @property
     def jobs_each(self) -> int:
-        """Return the jobs of a workflow."""
         return self.size + 1 if self.shape == "fan" else self.size
 
     @property
     def jobs(self) -> int:
-        """Return all jobs."""
         return self.workflows * self.jobs_each
 
     def numbers(self, workflow: int) -> range:
-        """Return the numbers of its jobs."""
         return range(workflow * self.jobs_each, (workflow + 1) * self.jobs_each)
 
     def followers(self) -> Iterator[tuple[range, int]]:
@@ -49,16 +46,13 @@ class Load:
                 yield from ((numbers[k : k + 1], numbers[k + 1]) for k in range(self.size - 1))
 
     def variables(self) -> dict[str, str]:
-        """Return the variables of the programs."""
         return {VARIABLE: json.dumps(asdict(self)), "BENCH_SLOTS": str(self.slots)}
 
     @classmethod
     def given(cls) -> "Load":
-        """Return the load of this process's variables."""
         return cls(**json.loads(os.environ.get(VARIABLE, "{}")))
 
     def is_over(self, workflow: int) -> bool:
-        """Have all jobs up to those of this workflow ended?"""
         try:
             size = os.stat(os.environ["BENCH_FINISHED"]).st_size
         except FileNotFoundError:
@@ -66,7 +60,6 @@ class Load:
         return size >= (workflow + 1) * self.jobs_each * ENTRY_BYTES
 
     def await_end(self, workflow: int) -> None:
-        """Wait until it has ended, and pause."""
         until = time.monotonic() + PATIENCE
         while not self.is_over(workflow) and time.monotonic() < until:
             time.sleep(POLL)

@@ -26,7 +26,6 @@ WORST = "hold_ms"
 
 
 def part_table(run: Run, part: str) -> str:
-    """Return the table of a part."""
     prefix = workload(part, "")
     rows = dict.fromkeys(row["contestant"] for row in run.rows if row["workload"].startswith(prefix))
     cells = partial(_gaps if COLUMNS[part] is GAP else _medians, run, part)

@@ -35,7 +35,6 @@ async def note(n: int, text: str) -> int:
 
 
 async def ready() -> None:
-    """Connect, and set the limits."""
     limits: dict[str, float] = {"concurrency": LOAD.concurrency} if LOAD.concurrency else {}
     if LOAD.rate:
         limits |= {"rate": LOAD.rate, "per": LOAD.per_ms / 1000}
@@ -46,7 +45,6 @@ async def ready() -> None:
 
 
 async def submit_one(n: int) -> None:
-    """Submit one job."""
     await submit_bulk([n])
 
 
@@ -73,7 +71,6 @@ async def claims() -> list[float]:
 
 
 def work() -> None:
-    """Become the command line's worker."""
     os.environ |= {"PYTHONPATH": os.pathsep.join(sys.path), "SUBLET_REDIS_URL": URL}
     command = ["-m", "sublet", "work", "limits_sublet:app", "--slots", str(SLOTS), "--quiet"]
     os.execv(sys.executable, [sys.executable, *command])

@@ -20,41 +20,34 @@ _pools: list[ArqRedis] = []
 
 
 async def noop(ctx: dict[str, Any], n: int, text: str) -> int:
-    """Start, and wait a turn of the loop."""
     tally(n)
     await asyncio.sleep(0)
     return n
 
 
 async def slow(ctx: dict[str, Any], n: int) -> None:
-    """Take a second."""
     tally(n)
     await asyncio.sleep(1)
     finished(n)
 
 
 async def ready() -> None:
-    """Connect; it sends a PING."""
     _pools.append(await create_pool(CONNECTION))
 
 
 async def close() -> None:
-    """Disconnect."""
     await _pools[0].aclose()
 
 
 async def submit_one(n: int) -> None:
-    """Submit one job."""
     await _pools[0].enqueue_job("noop", n, text(n))
 
 
 async def submit_slow(n: int) -> None:
-    """Submit one slow job."""
     await _pools[0].enqueue_job("slow", n)
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit them concurrently: there is no bulk call."""
 
     async def lane(numbers: Sequence[int]) -> None:
         for n in numbers:
@@ -64,7 +57,6 @@ async def submit_bulk(numbers: Sequence[int]) -> None:
 
 
 def work() -> None:
-    """Work until SIGTERM, as its command line does, on uvloop."""
     asyncio.set_event_loop((loop_factory() or asyncio.new_event_loop)())
     Worker([noop, slow], redis_settings=CONNECTION, max_jobs=SLOTS, poll_delay=POLL, log_results=False).run()
 

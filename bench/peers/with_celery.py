@@ -25,40 +25,34 @@ app.conf.broker_connection_retry_on_startup = True  # the default behaviour, wit
 
 @app.task(name="noop")
 def noop(n: int, text: str) -> int:
-    """Start, and that is all."""
     tally(n)
     return n
 
 
 @app.task(name="slow")
 def slow(n: int) -> None:
-    """Take a second."""
     tally(n)
     time.sleep(1)
     finished(n)
 
 
 def submit_one(n: int) -> None:
-    """Submit one job."""
     noop.delay(n, text(n))
 
 
 def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit with one producer, which spares the pool of connections."""
     with app.producer_pool.acquire(block=True) as producer:
         for n in numbers:
             noop.apply_async((n, text(n)), producer=producer)
 
 
 def ready() -> None:
-    """Connect, to both sides."""
     with app.connection_for_write() as connection:
         connection.ensure_connection(max_retries=3)
     app.backend.client.ping()
 
 
 def work() -> None:
-    """Become Celery's own command line, until SIGTERM."""
     os.chdir(Path(__file__).parent)
     options = ["--pool", POOL, "--concurrency", str(CONCURRENCY), "--loglevel", "WARNING", *LEAN]
     os.execv(sys.executable, [sys.executable, "-m", "celery", "-A", "with_celery", "worker", *options])

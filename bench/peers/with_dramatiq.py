@@ -32,38 +32,32 @@ dramatiq.set_broker(broker)
 
 @dramatiq.actor(store_results=True)
 def noop(n: int, text: str) -> int:
-    """Start, and that is all."""
     tally(n)
     return n
 
 
 @dramatiq.actor(store_results=True)
 def slow(n: int) -> None:
-    """Take a second."""
     tally(n)
     time.sleep(1)
     finished(n)
 
 
 def submit_one(n: int) -> None:
-    """Submit one job."""
     noop.send(n, text(n))
 
 
 def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit from several threads."""
     with ThreadPoolExecutor(SUBMITTERS) as pool:
         list(pool.map(submit_some, [numbers[i::SUBMITTERS] for i in range(SUBMITTERS)]))
 
 
 def submit_some(numbers: Sequence[int]) -> None:
-    """Submit jobs one after the other."""
     for n in numbers:
         submit_one(n)
 
 
 def work() -> None:
-    """Become Dramatiq's own command line, until SIGTERM."""
     options = ["--processes", PROCESSES, "--threads", THREADS, "--path", str(Path(__file__).parent)]
     command = [sys.executable, "-m", "dramatiq", "with_dramatiq", *options]
     os.execve(sys.executable, command, {**os.environ, **TUNED})

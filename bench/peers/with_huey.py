@@ -21,38 +21,32 @@ queue = RedisHuey("bench", url=URL)
 
 @queue.task()
 def noop(n: int, text: str) -> int:
-    """Start, and that is all."""
     tally(n)
     return n
 
 
 @queue.task()
 def slow(n: int) -> None:
-    """Take a second."""
     tally(n)
     time.sleep(1)
     finished(n)
 
 
 def submit_one(n: int) -> None:
-    """Submit one job."""
     noop(n, text(n))
 
 
 def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit from several threads."""
     with ThreadPoolExecutor(SUBMITTERS) as pool:
         list(pool.map(submit_some, [numbers[i::SUBMITTERS] for i in range(SUBMITTERS)]))
 
 
 def submit_some(numbers: Sequence[int]) -> None:
-    """Submit jobs one after the other."""
     for n in numbers:
         submit_one(n)
 
 
 def work() -> None:
-    """Work until SIGTERM."""
     queue.create_consumer(workers=WORKERS, worker_type=MODEL, graceful_signal="TERM").run()
 
 

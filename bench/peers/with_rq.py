@@ -20,36 +20,30 @@ queue = Queue("bench", connection=connection)
 
 
 def noop(n: int, text: str) -> int:
-    """Start, and that is all."""
     tally(n)
     return n
 
 
 def slow(n: int) -> None:
-    """Take a second."""
     tally(n)
     time.sleep(1)
     finished(n)
 
 
 def submit_one(n: int) -> None:
-    """Submit one job."""
     queue.enqueue("with_rq.noop", n, text(n))
 
 
 def submit_slow(n: int) -> None:
-    """Submit one job that takes a second."""
     queue.enqueue("with_rq.slow", n)
 
 
 def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit them in pipelines."""
     for i in range(0, len(numbers), BATCH):
         queue.enqueue_many([Queue.prepare_data("with_rq.noop", (n, text(n))) for n in numbers[i : i + BATCH]])
 
 
 def work() -> None:
-    """Work until SIGTERM."""
     worker = (Worker if FORKS else SimpleWorker)([queue], connection=connection)
     worker.work(logging_level="WARNING")
 

@@ -26,43 +26,36 @@ def queue(operations: int) -> RedisQueue:
 
 
 async def noop(ctx: dict[str, Any], *, n: int, text: str) -> int:
-    """Start, and wait a turn of the loop."""
     tally(n)
     await asyncio.sleep(0)
     return n
 
 
 async def slow(ctx: dict[str, Any], *, n: int) -> None:
-    """Take a second."""
     tally(n)
     await asyncio.sleep(1)
     finished(n)
 
 
 async def ready() -> None:
-    """Connect."""
     _queues.append(queue(CONCURRENT))
     await _queues[0].connect()
     await _queues[0].redis.ping()
 
 
 async def close() -> None:
-    """Disconnect."""
     await _queues[0].disconnect()
 
 
 async def submit_one(n: int) -> None:
-    """Submit one job."""
     await _queues[0].enqueue("noop", n=n, text=text(n))
 
 
 async def submit_slow(n: int) -> None:
-    """Submit one slow job."""
     await _queues[0].enqueue("slow", n=n)
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit as many at a time as it recommends."""
 
     async def lane(numbers: Sequence[int]) -> None:
         for n in numbers:
@@ -72,7 +65,6 @@ async def submit_bulk(numbers: Sequence[int]) -> None:
 
 
 def work() -> None:
-    """Work until SIGTERM, as its command line does, on uvloop."""
 
     async def run() -> None:
         ours = queue(SLOTS)

@@ -18,7 +18,6 @@ worker = Worker[None](redis_url=URL, concurrency=CONCURRENCY, anyio_kwargs={"use
 
 @worker.task(silent=True)
 async def noop(n: int, text: str) -> int:
-    """Start, and wait a turn of the loop."""
     tally(n)
     await asyncio.sleep(0)
     return n
@@ -26,35 +25,29 @@ async def noop(n: int, text: str) -> int:
 
 @worker.task(silent=True)
 async def slow(n: int) -> None:
-    """Take a second."""
     tally(n)
     await asyncio.sleep(1)
     finished(n)
 
 
 async def ready() -> None:
-    """Connect."""
     await worker.__aenter__()
     await worker.redis.ping()
 
 
 async def close() -> None:
-    """Disconnect."""
     await worker.__aexit__(None, None, None)
 
 
 async def submit_one(n: int) -> None:
-    """Submit one job."""
     await noop.enqueue(n, text(n))
 
 
 async def submit_slow(n: int) -> None:
-    """Submit one slow job."""
     await slow.enqueue(n)
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit them in pipelines."""
     for i in range(0, len(numbers), BATCH):
         await worker.enqueue_many([noop.enqueue(n, text(n)) for n in numbers[i : i + BATCH]])
 

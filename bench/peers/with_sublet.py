@@ -27,13 +27,11 @@ if PLAIN:
 
     @app.task
     def noop(n: int, text: str) -> int:
-        """Start, and that is all."""
         tally(n)
         return n
 
     @app.task
     def slow(n: int) -> None:
-        """Take a second."""
         tally(n)
         time.sleep(1)
         finished(n)
@@ -42,42 +40,35 @@ else:
 
     @app.task
     async def noop(n: int, text: str) -> int:
-        """Start, and wait a turn of the loop."""
         tally(n)
         await asyncio.sleep(0)
         return n
 
     @app.task
     async def slow(n: int) -> None:
-        """Take a second."""
         tally(n)
         await asyncio.sleep(1)
         finished(n)
 
 
 async def ready() -> None:
-    """Connect."""
     await app.client.queues()
 
 
 async def submit_one(n: int) -> None:
-    """Submit one job."""
     await noop.submit(n, text(n))
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit thousands at a time: the client makes batches."""
     for start in range(0, len(numbers), CHUNK):
         await app.client.submit_all([noop.job(n, text(n)) for n in numbers[start : start + CHUNK]])
 
 
 async def submit_slow(n: int) -> None:
-    """Submit one slow job."""
     await slow.submit(n)
 
 
 def work() -> None:
-    """Become the command line's worker."""
     slots = [] if PLAIN else ["--slots", str(SLOTS)]
     os.environ |= {"PYTHONPATH": os.pathsep.join(sys.path), "SUBLET_REDIS_URL": URL}
     os.execv(sys.executable, [sys.executable, "-m", "sublet", "work", "with_sublet:app", *slots, "--quiet"])

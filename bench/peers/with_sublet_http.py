@@ -29,42 +29,35 @@ def serve() -> str:
 
 
 async def ready() -> None:
-    """Start an API, and connect."""
     _source.append(HttpSource(serve()))
     await _source[0].workers()
 
 
 async def close() -> None:
-    """Disconnect, and end the API."""
     await _source[0].aclose()
     end_api()
 
 
 def end_api() -> None:
-    """End the API."""
     for process in _served:
         process.terminate()
         process.communicate(timeout=10)
 
 
 async def submit_one(n: int) -> None:
-    """Submit one job."""
     await _source[0].submit([noop.job(n, text(n))])
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit thousands at a time: the client makes batches."""
     for start in range(0, len(numbers), CHUNK):
         await _source[0].submit([noop.job(n, text(n)) for n in numbers[start : start + CHUNK]])
 
 
 async def submit_slow(n: int) -> None:
-    """Submit one slow job."""
     await _source[0].submit([slow.job(n)])
 
 
 def work() -> None:
-    """Serve, and run the command line's worker."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SUBLET_SOURCE": serve()}
     command = [sys.executable, "-m", "sublet", "work", "with_sublet:app", "--slots", str(SLOTS), "--quiet"]
     worker = subprocess.Popen(command, env=env)

@@ -29,7 +29,6 @@ broker = (
 
 @broker.task(task_name="noop")
 async def noop(n: int, text: str) -> int:
-    """Start, and wait a turn of the loop."""
     tally(n)
     await asyncio.sleep(0)
     return n
@@ -37,24 +36,20 @@ async def noop(n: int, text: str) -> int:
 
 @broker.task(task_name="slow")
 async def slow(n: int) -> None:
-    """Take a second."""
     tally(n)
     await asyncio.sleep(1)
     finished(n)
 
 
 async def submit_one(n: int) -> None:
-    """Submit one job."""
     await noop.kiq(n, text(n))
 
 
 async def submit_slow(n: int) -> None:
-    """Submit one slow job."""
     await slow.kiq(n)
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Submit them concurrently: there is no bulk call."""
 
     async def lane(numbers: Sequence[int]) -> None:
         for n in numbers:
@@ -64,7 +59,6 @@ async def submit_bulk(numbers: Sequence[int]) -> None:
 
 
 def work() -> None:
-    """Become the command line's worker; it takes uvloop if installed."""
     here = os.path.dirname(os.path.abspath(__file__))
     command = [
         sys.executable,

@@ -32,7 +32,6 @@ _files: dict[str, int] = {}
 
 
 def text(n: int) -> str:
-    """The second argument of job `n`."""
     return _TEXT[: _ROOM - len(str(n))]
 
 
@@ -116,7 +115,6 @@ def _call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop factory, if it is installed."""
     try:
         import uvloop
     except ImportError:

@@ -29,7 +29,6 @@ app.conf.broker_connection_retry_on_startup = True  # the default behaviour, wit
 
 @app.task(name="step")
 def step(n: int) -> int:
-    """Note start and end."""
     tally(n)
     finished(n)
     return n
@@ -37,7 +36,6 @@ def step(n: int) -> int:
 
 @app.task(name="callback")
 def callback(results: Sequence[int], n: int, numbers: int) -> int:
-    """Note the start, check the results, and note the end."""
     tally(n)
     if (len(results), total := sum(results)) != (numbers, sum(range(n - numbers, n))):
         raise ValueError(f"{len(results)} results with the sum {total}")
@@ -46,7 +44,6 @@ def callback(results: Sequence[int], n: int, numbers: int) -> int:
 
 
 def submit_bulk(numbers: Sequence[int]) -> None:
-    """Send all workflows."""
     for workflow in range(LOAD.workflows):
         own = LOAD.numbers(workflow)
         if LOAD.shape == "fan":
@@ -58,19 +55,16 @@ def submit_bulk(numbers: Sequence[int]) -> None:
 
 
 def submit_one(n: int) -> None:
-    """Store all workflows, too: they have no smaller part."""
     submit_bulk([n])
 
 
 def ready() -> None:
-    """Connect, to both sides."""
     with app.connection_for_write() as connection:
         connection.ensure_connection(max_retries=3)
     app.backend.client.ping()
 
 
 def work() -> None:
-    """Become Celery's own command line, until SIGTERM."""
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     os.chdir(Path(__file__).parent)
     options = ["--pool", POOL, "--concurrency", str(CONCURRENCY), "--loglevel", "WARNING", *LEAN]

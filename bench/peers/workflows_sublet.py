@@ -22,7 +22,6 @@ app = App(settings=Settings(redis_url=URL))
 
 @app.task
 async def step(n: int) -> int:
-    """Note start and end."""
     tally(n)
     await asyncio.sleep(0)
     finished(n)
@@ -43,7 +42,6 @@ async def callback(ctx: Context, n: int, numbers: int) -> int:
 
 
 async def submit_bulk(numbers: Sequence[int]) -> None:
-    """Store all workflows."""
     workflows = iter(range(LOAD.workflows))
 
     async def submit() -> None:
@@ -68,17 +66,14 @@ async def _store(workflow: int) -> None:
 
 
 async def submit_one(n: int) -> None:
-    """Store all workflows, too: they have no smaller part."""
     await submit_bulk([n])
 
 
 async def ready() -> None:
-    """Connect."""
     await app.client.queues()
 
 
 def work() -> None:
-    """Become the command line's worker."""
     os.environ |= {"PYTHONPATH": os.pathsep.join(sys.path), "SUBLET_REDIS_URL": URL}
     command = ["-m", "sublet", "work", "workflows_sublet:app", "--slots", str(SLOTS), "--quiet"]
     os.execv(sys.executable, [sys.executable, *command])
