@@ -11,9 +11,10 @@ import pytest
 
 from tests.support.paths import ROOT
 
-PAGE, XEON = (
+PAGE, XEON, LATEST = (
     ROOT / "docs" / "measurements" / "performance.md",
     ROOT / "docs" / "measurements" / "performance-xeon.md",
+    ROOT / "docs" / "measurements" / "performance-latest.md",
 )
 MARKS = "".join(
     f"<!-- begin: {name} -->\n<!-- end: {name} -->\n"
@@ -83,11 +84,12 @@ def test_the_tables_of_the_page_match_its_figures(performance):
     assert set(re.findall("<!-- begin: (.+) -->", page)) == set(performance.PARTS), (
         "the page must have every part"
     )
-    page, figures = XEON.read_text(), XEON.with_suffix(".json").read_text()
-    assert performance.rewrite(page, performance.Run(json.loads(figures))) == page
+    for other in (XEON, LATEST):
+        page, figures = other.read_text(), other.with_suffix(".json").read_text()
+        assert performance.rewrite(page, performance.Run(json.loads(figures))) == page
 
 
-@pytest.mark.parametrize("page", [PAGE, XEON], ids=["the page", "the Xeon's"])
+@pytest.mark.parametrize("page", [PAGE, XEON, LATEST], ids=["the page", "the Xeon's", "the latest"])
 def test_a_page_names_the_version_of_its_figures(page):
     commit = json.loads(page.with_suffix(".json").read_text())["versions"]["sublet"]["commit"]
     assert f"commit `{commit}`" in page.read_text().partition("<!-- begin")[0].replace("\n", " ")
