@@ -20,7 +20,9 @@ from sublet_functions.schemas.steps import Continuation
 
 
 async def proceed(call: Call[Continuation, Empty]) -> Response:
-    """Complete a job, and store the jobs that follow, both or neither. With queue-full the job still runs: repeat the request."""
+    """Complete a job, and store the jobs that follow, both or neither. With queue-full the job still runs:
+    repeat the request. If Redis refuses the jobs that follow for another reason, the job is dead.
+    """
     job_id, asked = call.path["id"], call.body
     check_submits(call)
     result = stored_json(asked.result, PAYLOAD_MAX, "body", "result")
@@ -33,12 +35,16 @@ async def proceed(call: Call[Continuation, Empty]) -> Response:
     (answer,) = await call.store.settle([completion])
     if answer.startswith("QUEUE_FULL "):
         raise QueueFull(answer.partition(" ")[2])
-    (word,) = await lease_answers(call, [job_id], [following.stored(completion, answer)[1]])
-    return json_response(job_state(job_id, word))
+    ended, state = following.stored(completion, answer)
+    (word,) = await lease_answers(call, [job_id], [state])
+    reason = {"reason": ended.message} if isinstance(ended, model.Failure) else {}
+    return json_response(job_state(job_id, word) | reason)
 
 
 async def _following(call: Call[Continuation, Any]) -> tuple[list[Submission], Submission | None]:
     new = [*call.body.jobs, *([call.body.callback] if call.body.callback else [])]
     known = await known_tasks(call, new)
-    made = [submission(call, job, None, known, at)[0] for at, job in enumerate(new)]
-    return made[: len(call.body.jobs)], made[-1] if call.body.callback else None
+    made = [submission(call, job, None, known, at)[0] for at, job in enumerate(call.body.jobs)]
+    if call.body.callback is None:
+        return made, None
+    return made, submission(call, call.body.callback, None, known, place=("callback",))[0]

@@ -95,11 +95,14 @@ class LeaseExtension(ResponseModel):
 
 
 class JobState(ResponseModel):
-    """The job's state after the request. `due_at`: when a scheduled job is queued again, if known."""
+    """The job's state after the request. `due_at`: when a scheduled job is queued again, if known. `reason`: why
+    `/proceed` has made the job dead.
+    """
 
     id: str
     state: State
     due_at: Timestamp | None = None
+    reason: str | None = None
 
 
 class ErasedJob(ResponseModel):
@@ -251,7 +254,7 @@ class WorkSummary(ResponseModel):
 
 class Stats(ResponseModel):
     """Statistics of the namespace, or sums over the queues that were asked for or that the token may use:
-    then fields that are not counted per queue are null.
+    then numbers of jobs that are not counted per queue are null.
     """
 
     scheduled: int = Field(

@@ -248,8 +248,9 @@ def continuation(ending: Completion, following: Following) -> dict[str, Any]:
 
 
 def continued(answer: Answer) -> str:
-    """Decode the answer to a `continuation`: the completed job's state."""
-    return str(answer.json()["state"])
+    """Decode the answer to a `continuation`: the job's state, and after `dead` the reason."""
+    found = answer.json()
+    return f"{found['state']} {found.get('reason') or ''}".rstrip()
 
 
 def note(note: Note) -> dict[str, Any]:
