@@ -71,7 +71,7 @@ class StopSignals:
         self._hooks: dict[int, partial[None]] = {}
 
     def add(self, state: LoopState) -> None:
-        """End this state's API at signals that the server handles. Only the main thread sets handlers."""
+        """End this state's API at signals that have a handler in Python. Only the main thread sets handlers."""
         self._forget_closed()
         self._states.add(state)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -130,14 +130,12 @@ class Asgi:
             reason = "WebSockets are not supported: use GET /events"
             await send({"type": "websocket.close", "code": 1003, "reason": reason})
         else:
-            raise NotImplementedError(
-                f"ASGI scope {scope['type']!r} is not supported: only http and lifespan are"
-            )
+            raise NotImplementedError(f"ASGI scope {scope['type']!r} is not supported: send http or lifespan")
 
     @contextlib.asynccontextmanager
     async def lifespan(self, outer: Any = None) -> AsyncIterator[None]:
         """Use this as the `lifespan` of another application (`outer`, which is ignored): the API starts and ends
-        with it. Raises Invalid for invalid settings, or without tokens.
+        with it. Raises Invalid for invalid settings, or without tokens and SUBLET_OPEN.
         """
         state = self._state()
         try:

@@ -23,7 +23,7 @@ CALLS_MAX = 1000
 
 @dataclass
 class TickSummary:
-    """What a tick did in all its rounds: leases ended, due jobs queued, finished jobs deleted, schedules' jobs
+    """What a tick did in all its `rounds`: leases ended, due jobs queued, finished jobs deleted, schedules' jobs
     submitted, workers invoked (`summoned`) or not (`unreached`).
     """
 

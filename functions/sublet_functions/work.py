@@ -59,8 +59,8 @@ async def work(
     `worker_id`: by default SUBLET_WORKER_ID. Other options: `WorkerConfig` and `Worker.run`.
 
     With `drain`, the worker ends when it was idle for `linger` seconds and its `pool`, if any, can spare it.
-    Unless `Summary.dismissed`, a worker on Redis then summons workers for its queues, by `invokers` (None:
-    those that the environment allows).
+    At its end, also without `drain`, a worker on Redis summons workers for its queues, unless
+    `Summary.dismissed`, by `invokers` (None: those that the environment allows).
 
     SIGTERM, SIGINT and SIGHUP stop it: running jobs have `grace` seconds, then are released; a second signal
     releases them at once. With `obey`, which gets the worker, signals are left to the caller. `connect`
@@ -150,7 +150,9 @@ def _obey_signals(worker: Worker) -> None:
 
 
 def on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop`, instead of an earlier one, at each SIGTERM, SIGINT and SIGHUP. Only in the main thread."""
+    """Call `stop`, instead of an earlier one, at each SIGTERM, SIGINT and, unless ignored, SIGHUP. Outside
+    the main thread, do nothing.
+    """
     loop = asyncio.get_running_loop()
     with contextlib.suppress(NotImplementedError, RuntimeError):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -135,7 +135,7 @@ class Wsgi:
         except LoopUnresponsive as error:
             log.error("a request was not answered: %s", error)
             return None, Problem(
-                "busy", "the event loop of this process does not respond: send the request again"
+                "busy", "this process is ending, or its event loop does not respond: send the request again"
             ).response()
 
     def _thread(self) -> LoopThread:

@@ -29,7 +29,7 @@ def _raise_on_sigint() -> None:
 
 
 def _exit_on_sigterm() -> None:
-    """End at once: an exception could be lost in a `__del__`."""
+    """Make SIGTERM end the process at once: an exception could be lost in a `__del__`."""
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
 
 

@@ -118,7 +118,7 @@ class Task(Generic[P, R]):
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Submit a job and return its handle, or the handle of an earlier job with its key or id. Raises
-        Invalid for arguments that do not match the parameters, Refused, Unavailable."""
+        Invalid (e.g. for arguments that do not match the parameters), Refused, Unavailable."""
         client = self.app.client
         job, around = self._job(args, kwargs), self.app.submit_middleware
         if around is None:
@@ -164,7 +164,7 @@ class Task(Generic[P, R]):
 class App(Connections):
     """The tasks, schedules and clients of a program.
 
-    With `settings`, `redis_url`, `namespace` and environment variables are ignored. Without, a setting is the
+    `settings` replaces `redis_url`, `namespace` and environment variables. Without it, a setting is the
     argument, else the variable (SUBLET_REDIS_URL, …), else the default. `include`: modules that `load`
     imports. With `qualified_names` a task's default name begins with its module: `shop.mail.send`."""
 
@@ -180,7 +180,7 @@ class App(Connections):
         large_above: int | None = None,
     ) -> None:
         """`large_payloads`: where to keep payloads and results of more than `large_above` bytes (default and
-        maximum: 262,144); they replace those of `settings`. Raises Invalid."""
+        maximum: 262,144). Each, unless None, replaces that of the settings. Raises Invalid."""
         if isinstance(include, str) or not all(map(is_module_name, include)):
             raise Invalid(f"include={include!r}: use a list of full module names, e.g. ['shop.mail']")
         self.include = tuple(include)
@@ -238,8 +238,8 @@ class App(Connections):
         return await self.client.gather(handles, timeout, return_exceptions=return_exceptions)
 
     async def results(self, jobs: Sequence[Handle[Any] | str]) -> "list[Outcome]":
-        """Return the present `Outcome` of each of `jobs` (ids or handles), in order: state (None: unknown)
-        and, if it has ended, result or error."""
+        """Return the present `Outcome` of each of `jobs` (ids or handles), in order: state and, if it has
+        ended, result or error. An unknown job has the state None, and NotFound as error."""
         return await self.client.results(jobs)
 
     def as_completed(self, handles: Sequence[Handle[R]], timeout: float = 30.0) -> AsyncIterator[Handle[R]]:
@@ -267,9 +267,9 @@ class App(Connections):
     ) -> Any:  # fmt: skip
         """Declare a function as a task, with or without `Options`: `@app.task`, `@app.task(timeout=60)`.
 
-        `name` is by default the function's name; `run` is "loop" for an async function, else "process". An
-        exception of a class, or subclass, in `discard_on` makes the job dead at once. With `retry_on`, so
-        does any other than those in `retry_on`; the nearest class decides. Raises Invalid for a name in use."""
+        `name` defaults to the function's (see `qualified_names`), `run` to "loop" for an async function, else
+        "process". An exception of a class, or subclass, in `discard_on` makes the job dead at once; with
+        `retry_on`, so does any that is not in it. The nearest class decides. Raises Invalid (e.g. name in use)."""
         if function is None:
             return lambda function: self.task(
                 function, name=name, run=run, retry_on=retry_on, discard_on=discard_on, **options
@@ -338,7 +338,7 @@ class App(Connections):
         failed, timed out, crashed, lost its lease or made its job dead, at most once.
 
         An async function runs on the event loop, a plain one in a thread. The worker awaits it for at most
-        5 s and logs its exceptions. Raises Invalid for a generator function."""
+        5 s and logs its exceptions. Raises Invalid for a generator function, or if `hook` is not callable."""
         check_hook(hook)
         self.failure_hooks.append(hook)
         return hook
@@ -371,17 +371,17 @@ class App(Connections):
 
 
 def builtin(app: App) -> dict[str, Task[..., Any]]:
-    """Return {"command": the task that runs any program}, for `sublet work --commands`.
+    """Return {"command": the task that runs any program}, for workers with `--commands` (`commands=True`).
     Raises Invalid if a task of the app has that name."""
     if command.NAME in app.tasks:
         raise Invalid(
-            f"task {command.NAME}: the app has a task of this name: rename it, or start without --commands"
+            f"task {command.NAME}: the app has a task of this name: rename it, or start without --commands (in Python: commands=True)"
         )
     return {command.NAME: Task(app, command.NAME, command.any_program, Options(), "command")}
 
 
 class Declare(Protocol):
-    """The type of the decorator `@app.task(…)`."""
+    """The type of the decorator that `app.task(…)` returns."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...

@@ -283,7 +283,7 @@ class Context:
         if self._steps is None:
             if self._opener is None:
                 raise Invalid(
-                    "this context has no steps: run the task with a worker, or in sublet.testing.Sandbox"
+                    "this context has no steps, stream or upstream jobs: run the task with a worker, or in sublet.testing.Sandbox"
                 )
             self._steps = self._opener.open_steps(self._lease)
         return self._steps

@@ -170,8 +170,8 @@ class Busy(Unavailable):
 
 
 class Demoted(Unavailable):
-    """No server of the partition accepts the call now, for example during a failover. Repeat it
-    afterwards.
+    """The server that was asked cannot serve the partition now: a failover, a replica, or a move of keys in a
+    cluster. Repeat the call; if that never helps, check the URL.
     """
 
 
@@ -188,8 +188,8 @@ class Moved(Unfit):
 
 
 class NotDurable(Unfit):
-    """The server cannot confirm the durability that the submit asks for. Usually nothing is stored; else the
-    message names that. Change its configuration, or ask for less.
+    """The server cannot confirm the durability that the submit asks for. Nothing is stored, unless the
+    message names stored ids. Change the server's configuration, or ask for less.
     """
 
     job_id = ""

@@ -177,7 +177,7 @@ class Card(NamedTuple):
 
 
 class Following(NamedTuple):
-    """Jobs to store when a job is completed, as a workflow of this id; `callback` waits for all of them."""
+    """Jobs to store when a job is completed, as a workflow. `callback` waits for them, by its `on_failure`."""
 
     workflow: str
     jobs: tuple[Submission, ...]
@@ -204,8 +204,8 @@ class Failure(NamedTuple):
 
 
 class Release(NamedTuple):
-    """An attempt that gives its job back: the job runs again after `delay` seconds (with `unknown_task` 1 to
-    60), and usually has used no try."""
+    """An attempt that gives its job back: the job usually runs again, after `delay` seconds
+    (with `unknown_task` 1 to 60), and usually has used no try."""
 
     lease: Lease
     delay: float = 0
@@ -265,7 +265,7 @@ class Attempt(Frozen):
 
 
 class LastError(Frozen):
-    """How the last unsuccessful attempt ended, or why a wait for other jobs did. Few releases count."""
+    """How the last attempt that failed, was lost or released as `unknown_task` ended, or why a wait for jobs did."""
 
     code: str
     """A failure's code (an exception's name), lease_expired, timed_out, crashed, upstream, unsealed, …."""
@@ -348,7 +348,7 @@ class Job(JobSummary):
 
 
 class Queue(Frozen):
-    """A queue: how many jobs it has, its limits and settings."""
+    """A queue: how many jobs it has, the `bytes` of unfinished ones, its limits and settings."""
 
     name: str
     queued: int

@@ -212,8 +212,9 @@ class Options:
         check_durability(self.durability or "none")
         if self.tags != ():
             check_tags(self.tags)
-        if self.run_at is not None and (self.delay or self.run_at.tzinfo is None):
-            raise Invalid(f"run_at {self.run_at}: use a time with a time zone, and no delay")
+        is_moment = isinstance(self.run_at, datetime) and self.run_at.tzinfo is not None
+        if self.run_at is not None and (self.delay or not is_moment):
+            raise Invalid(f"run_at {str(self.run_at)[:40]}: use a datetime with a time zone, and no delay")
         if self.run_at is not None and round(self.run_at.timestamp() * 1000) > _LATEST:
             raise Invalid(f"run_at {self.run_at}: use a time until 5138-11-16T09:46:39Z")
 
@@ -240,7 +241,7 @@ def waiting_rules(run_at: datetime | None, delay: Seconds | None, priority: int 
     if run_at is None and delay is None and priority is None:
         raise Invalid("nothing to change: give run_at, delay or priority")
     if run_at is not None and delay is not None:
-        raise Invalid("run_at and delay: use one of them")
+        raise Invalid("run_at and delay: use one of them, since a job has one new time")
     Options(priority=0 if priority is None else priority, run_at=run_at)._check()
     words = [] if priority is None else [f"priority={priority}"]
     if run_at is not None:
@@ -264,7 +265,7 @@ def check_group(group: object) -> None:
     """Raise Invalid unless this is a valid group."""
     if not (isinstance(group, str) and is_key(group)) or group in (".", ".."):
         raise Invalid(
-            f"group {str(group)[:80]!r}: use 1 to 128 visible ASCII characters, without blanks, but not . or .. alone"
+            f"group {str(group)[:80]!r}: use 1 to 128 visible ASCII characters, without blanks, but not . or .. alone, nor sha256: in front"
         )
 
 

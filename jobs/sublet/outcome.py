@@ -17,5 +17,6 @@ class Outcome:
     """The result of a completed job; else None."""
     error: Exception | None = None
     """Why there is no result: JobFailed, JobCancelled or NotFound; Invalid if the result does not match the
-    task's return type; PayloadLost or Unavailable if a large result could not be read. Else None.
+    task's return type, or is large and no `large_payloads` are set; PayloadLost or Unavailable if a large
+    result could not be read. Else None.
     """

@@ -1,4 +1,4 @@
-"""OpenTelemetry: a span around each `Task.submit`, `Task.job` and attempt. `client.submit` is not traced.
+"""OpenTelemetry: a span for each `Task.submit`, `submit_sync`, `Task.job` and attempt, not `client.submit`.
 
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/ (status: development). A job carries
 one W3C `traceparent`, without `tracestate` and baggage. A span has an exception's message and stack, never

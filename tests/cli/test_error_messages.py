@@ -119,7 +119,7 @@ pytest_plugins = ["tests.support.command_line"]
         ),
         (
             "work tasks:app --lease 1ms",
-            "--lease: '1ms': use 100ms to 1d; a worker without a heartbeat for so long counts as dead; see",
+            "--lease: '1ms': use 100ms to 1d; a worker without a heartbeat for so long loses its jobs; see",
         ),
         ("work tasks:app --lease 400d", "--lease: '400d': use 100ms to 1d; a worker"),
         ("work tasks:app --stall 0", "--stall: '0': use a duration of 1ms or more, such as 30s; see"),

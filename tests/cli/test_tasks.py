@@ -90,7 +90,7 @@ async def test_a_server_without_an_app_checks_as_it_is_told(shop, words, env, st
 
 def test_an_unknown_check_is_refused(shop):
     assert "'strict'" in shop.no(2, "serve", "--check-tasks", "strict")
-    assert "SUBLET_CHECK_TASKS='strict': use refuse, warn or off" in shop.no(
+    assert "SUBLET_CHECK_TASKS (or check_tasks) 'strict': use refuse, warn or off" in shop.no(
         2, "serve", "--port", "0", SUBLET_CHECK_TASKS="strict"
     )
 

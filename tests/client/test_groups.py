@@ -138,7 +138,7 @@ async def test_many_groups_are_listed_in_part(client, desk):
         await asyncio.gather(*(desk.submit(f"j{n}", rules=f"group=g{n}") for n in range(i, i + 200)))
     found = await client.groups("q", limit=50)
     assert (len(found.groups), found.waiting, found.more) == (50, 600, True)
-    with pytest.raises(Invalid, match="limit 1001: use 1 to 1,000"):
+    with pytest.raises(Invalid, match="limit 1001: list 1 to 1,000 groups"):
         await client.groups("q", limit=1001)
 
 

@@ -115,7 +115,8 @@ async def test_a_handle_reschedules_its_job(app, store):
     for wrong, words in (
         ({}, "give run_at, delay or priority"),
         ({"run_at": job.submitted_at, "delay": 1}, "run_at and delay: use one of them"),
-        ({"run_at": datetime(2030, 1, 31)}, "use a time with a time zone"),
+        ({"run_at": datetime(2030, 1, 31)}, "use a datetime with a time zone"),
+        ({"run_at": "2030-01-31T09:00:00Z"}, "use a datetime with a time zone"),
         ({"delay": -1}, "delay -1 s: use 0 s or more"),
         ({"priority": 101}, "priority 101: use a whole number from -100 to 100"),
         ({"priority": True}, "priority True"),

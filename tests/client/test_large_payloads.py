@@ -13,6 +13,7 @@ import redis
 
 from sublet import App, Invalid, JobFailed, Options, Settings, SyncClient
 from sublet.errors import PayloadLost, Unavailable
+from sublet.execution.large import described
 from sublet.large_payloads import Files
 from sublet.large_payloads.storage import HOLDERS, ORPHAN_SECONDS, Storage, is_reference
 from sublet.model import State
@@ -359,7 +360,7 @@ async def test_a_submit_that_cannot_store_its_payload_stores_no_job(large, tmp_p
     async with app_in(large):
         with pytest.raises(
             Unavailable,
-            match=r"its large payload could not be stored in Files.* this user must be able to create",
+            match=r"its large payload or result could not be stored in Files.* this user must be able to create",
         ):
             await tasks.counts.submit(BIG)
         assert (await tasks.app.client.list_jobs()).jobs == ()
@@ -583,7 +584,21 @@ def test_a_deletion_has_at_most_1000_objects():
 
 def test_a_key_error_means_a_missing_object_only_when_one_is_read():
     storage = Storage(OneSided(), "ns")
-    with pytest.raises(Unavailable, match=r"job 0-a: its large payload could not be stored in .*KeyError"):
+    with pytest.raises(
+        Unavailable, match=r"job 0-a: its large payload or result could not be stored in .*KeyError"
+    ):
         storage.put("0-a", b"text")
     with pytest.raises(PayloadLost, match="has no object ns/"):
         storage.get("0-a", b'{"sublet:large":{"bytes":4,"sha256":"%s"}}' % (b"a" * 64))
+
+
+def test_a_backend_in_the_given_settings_is_the_apps_own(tmp_path):
+    """Child processes and sandboxes look for it there."""
+    own = Files(tmp_path)
+    app = App(settings=Settings(large_payloads=own))
+    assert app.large_payloads is own
+    assert described(app.storage(), [app]) == {"namespace": "sublet", "above": 262_144, "address": None}
+    with Sandbox(app):
+        assert isinstance(app.settings.large_payloads, Files)
+    app.settings = Settings()
+    assert app.large_payloads is None

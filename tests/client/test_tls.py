@@ -86,11 +86,16 @@ async def test_jobs_are_sent_over_tls_with_a_given_ca(secured):
 async def test_a_server_with_an_untrusted_certificate_is_refused(secured, query, kind):
     settings = Settings(redis_url=secured.url(secured.trusting(query) if query else ""), patience=0.2)
     if kind == "sync":
-        with SyncClient(settings) as client, pytest.raises(Unavailable, match="certificate verify failed"):
+        with (
+            SyncClient(settings) as client,
+            pytest.raises(Unavailable, match=r"not trusted \(.*certificate verify failed.*ssl_ca_certs="),
+        ):
             client.submit("t", {})
     else:
         async with Client(settings) as client:
-            with pytest.raises(Unavailable, match="certificate verify failed"):
+            with pytest.raises(
+                Unavailable, match=r"not trusted \(.*certificate verify failed.*ssl_ca_certs="
+            ):
                 await client.submit("t", {})
 
 
@@ -98,7 +103,7 @@ def test_a_certificate_for_another_name_is_refused(secured):
     url = secured.url(secured.trusting(), host="localhost")  # the certificate is for 127.0.0.1
     with (
         SyncClient(Settings(redis_url=url, patience=0.2)) as client,
-        pytest.raises(Unavailable, match="certificate verify failed"),
+        pytest.raises(Unavailable, match=r"not trusted \(.*certificate verify failed.*ssl_ca_certs="),
     ):
         client.stats()
 
@@ -154,7 +159,10 @@ def test_a_cluster_over_tls_is_checked_alike(tmp_path):
         for query in ("", secured.trusting("theirs")):
             wrong = Settings(redis_url=secured.url(query, scheme="rediss+cluster"), patience=0.2)
             began = time.monotonic()
-            with SyncClient(wrong) as client, pytest.raises(Unavailable, match="certificate verify failed"):
+            with (
+                SyncClient(wrong) as client,
+                pytest.raises(Unavailable, match=r"not trusted \(.*certificate verify failed.*ssl_ca_certs="),
+            ):
                 client.stats()
             assert time.monotonic() - began < 5
         with pytest.raises(Invalid, match="ssl_cert_reqs=none"):

@@ -328,6 +328,17 @@ async def test_an_open_workflow_is_closed_by_a_cancel_and_not_retried(client, wo
         await flow.retry()
 
 
+async def test_an_open_workflow_with_more_jobs_than_were_counted_is_not_closed(client, work, desk):
+    jobs = [Linked(work.job(number)) for number in range(3)]
+    await desk.run(storing.workflow(desk.base, "0-open", "open", jobs))
+    with pytest.raises(Changed, match="3 jobs were found, and 1 expected: nothing was done"):
+        await client.order_page("cancel", Selection(workflow="0-open"), expected=1)
+    assert (await client.workflow("0-open").get()).state == "open"
+    assert {desk.state(one.job.id) for one in jobs} == {"scheduled"}
+    await client.order_page("cancel", Selection(workflow="0-open"), expected=3)
+    assert {desk.state(one.job.id) for one in jobs} == {"cancelled"}
+
+
 async def test_an_order_for_a_workflow_is_one_entry_of_the_audit(client, work, desk):
     async with client.workflow() as flow:
         for number in range(250):

@@ -710,8 +710,8 @@ def test_redirections_become_errors_of_sublet(words):
 
 
 MISPLACED = {
-    "redis+cluster://a/3": "a cluster has database 0 only: leave the number out$",
-    "redis+sentinel://a": "name the service at the end, as its sentinels do: …/mymaster$",
+    "redis+cluster://a/3": "a cluster has database 0 only: leave out the number or name after its hosts$",
+    "redis+sentinel://a": "name the service at the end, as its sentinels do: …/mymaster, or with",
 }
 
 

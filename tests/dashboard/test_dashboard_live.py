@@ -93,7 +93,7 @@ def test_a_token_is_asked_for_once_kept_in_the_tab_and_forgotten(visit, settings
         box = page.get_by_role("dialog", name="Token")
         box.get_by_label("Token").fill("a-wrong-secret-012345678")
         page.keyboard.press("Enter")
-        box.get_by_text("the token in the header Authorization is not valid").wait_for()
+        box.get_by_text("the header Authorization has no token that is valid").wait_for()
         box.get_by_label("Token").fill(ADMIN)
         page.keyboard.press("Enter")
         page.get_by_text("No queues yet.").wait_for()

@@ -73,6 +73,7 @@ BREAKS = {
     "does-steps-again": {"keeps-steps"},
     "waits-in-its-slot": {"suspends"},
     "enlists-once": {"enlists"},
+    "describes-itself-in-words": {"enlists"},
     "takes-over-the-living": {"spares-the-living"},
     "stays-registered": {"leaves"},
     "ignores-drain": {"drains"},

@@ -338,7 +338,7 @@ def test_a_second_platform_of_a_folder_says_why_its_url_differs(
     second.until(
         "server",
         "warning",
-        detail=f"the URL is not this folder's usual one, but {other}: another `sublet dev` of this project uses {taken}",
+        detail=f"the URL is not this folder's usual one, but {other}: another `sublet dev` of this project, or its server, uses {taken}",
     )
     second.until("dev", "reach", detail="for your web process and other terminals:")
     assert (second.end(), second.is_gone()) == (0, True)

@@ -31,7 +31,11 @@ def test_a_project_has_one_path_and_each_project_another(tmp_path: Path) -> None
 def test_a_path_in_use_gets_a_number_and_a_reason(tmp_path: Path) -> None:
     with temporary(tmp_path) as first, temporary(tmp_path) as second, temporary(tmp_path) as third:
         assert [second.path, third.path] == [Path(f"{first.path}-{n}") for n in (2, 3)]
-        assert second.reason == third.reason == f"another `sublet dev` of this project uses {first.path}"
+        assert (
+            second.reason
+            == third.reason
+            == f"another `sublet dev` of this project, or its server, uses {first.path}"
+        )
 
 
 def test_the_files_of_a_killed_platform_are_removed_once_its_server_has_ended(tmp_path: Path) -> None:

@@ -120,5 +120,7 @@ def test_a_wait_without_a_limit_has_no_moment():
 
 
 async def test_a_stand_in_has_no_steps():
-    with pytest.raises(Invalid, match="this context has no steps: run the task with a worker, or in"):
+    with pytest.raises(
+        Invalid, match="this context has no steps, stream or upstream jobs: run the task with a worker, or in"
+    ):
         await on_loop(StandIn())

@@ -1,5 +1,8 @@
 """Errors of an app that cannot be imported, if its environment lies inside the project folder."""
 
+import subprocess
+import sys
+
 import pytest
 
 from sublet.errors import Invalid
@@ -19,6 +22,17 @@ def test_the_place_of_an_import_error_is_in_the_users_own_files(tmp_path, monkey
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(Invalid, match=rf"ValueError: no \(own_{name}.py:3\);"):
         load_app(f"own_{name}:app")
+
+
+def test_what_an_import_prints_is_no_output_of_the_command(tmp_path):
+    (tmp_path / "loud.py").write_text(
+        "import subprocess\nfrom sublet import App\nprint('printed')\nsubprocess.run(['echo', 'by a program'])\napp = App()\n"
+    )
+    command = "from sublet.execution.app_loader import load_app; load_app('loud:app'); print('own')"
+    ran = subprocess.run(
+        [sys.executable, "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (ran.stdout, sorted(ran.stderr.splitlines())) == ("own\n", ["by a program", "printed"])
 
 
 def test_a_file_is_refused_with_the_module_to_write(tmp_path, monkeypatch):

@@ -237,7 +237,7 @@ def test_bytes_without_an_annotation_are_refused(app):
 
     for args, name in (((b"x",), "a"), ((1, bytearray(b"x")), "b"), ((memoryview(b"x"),), "a")):
         with pytest.raises(
-            Invalid, match=f"task f: {name}: without an annotation, .* declare `{name}: bytes`"
+            Invalid, match=f"task f: {name}: without an annotation for them, .* declare `{name}: bytes`"
         ):
             f.job(*args)
     with pytest.raises(
@@ -259,6 +259,19 @@ def test_a_name_known_to_type_checkers_only_is_refused_at_the_declaration(app):
 
     with pytest.raises(Invalid, match=r"task f: .*'Missing' is not defined.* not only under TYPE_CHECKING"):
         app.task(f)
+
+
+def test_a_class_that_is_missing_at_the_first_use_is_named_with_the_place_for_it(app):
+    class Unfinished(BaseModel):
+        other: "Missing"  # noqa: F821  # defined nowhere
+
+    @app.task
+    async def f(a: Unfinished) -> None: ...
+
+    with pytest.raises(
+        Invalid, match=r"task f: an annotation cannot be read: .*Missing.* in the task's module"
+    ):
+        f.job({"other": 1})
 
 
 def test_a_generator_function_is_refused_at_the_declaration(app):

@@ -109,6 +109,15 @@ async def in_a_step(ctx: Context) -> None:
     await ctx.step("measure", measure)
 
 
+def password_as_number() -> int:
+    return "swordfish"  # type: ignore[return-value]  # the mistake
+
+
+@app.task
+async def in_a_mistyped_step(ctx: Context) -> None:
+    await ctx.step("password", password_as_number)
+
+
 @app.task
 async def as_a_result() -> float:
     return measure()
@@ -132,7 +141,19 @@ async def test_a_job_says_which_value_was_no_number(store):
     assert (step.state, result.state) == (State.DEAD, State.DEAD)
     assert (step.last_error.code, step.last_error.message) == (
         "invalid_result",
-        "step measure: its result cannot be written as JSON: NaN is not a JSON number: use None, or text",
+        "step measure returned a value that cannot be written as JSON: NaN is not a JSON number: use None, or text",
     )
     assert result.last_error.message.endswith(": NaN is not a JSON number: use None, or text")
     assert checkpoint.result.startswith("checkpoint: the data cannot be written as JSON: ")
+
+
+async def test_a_step_of_another_type_is_refused_without_showing_its_value(store):
+    client = Client(store=store)
+    job = in_a_mistyped_step.job()
+    await store.submit([job])
+    await Worker(app, store, WorkerConfig(slots=1, lease=60)).run(drain=True)
+    error = (await client.get(job.id)).last_error
+    assert (error.code, error.message) == (
+        "invalid_result",
+        "step password returned a value that does not match its return annotation: int is expected, not str",
+    )

@@ -321,6 +321,9 @@ def test_every_error_of_the_store_has_its_own_problem_type(error):
     )
     status = PROBLEMS[problem.slug].status
     assert ("Retry-After" in problem.response().headers) == (status in (429, 503, 507))
+    assert ("does not answer" in problem.detail) == (
+        error in (errors.Unavailable, errors.Demoted, errors.Moved)
+    )
 
 
 async def test_a_worker_may_name_a_job_by_its_own_id(asked):

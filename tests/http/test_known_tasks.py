@@ -135,6 +135,18 @@ async def test_arguments_that_do_not_fit_are_refused_with_pointers(strict, task,
     assert f"task {task}" in answer.json()["detail"]
 
 
+async def test_a_job_that_follows_or_is_called_is_named_with_its_place(strict):
+    wrong = {"task": "resize", "payload": {"path": 7}}
+    lease = {"token": "1.a"}
+    for path, body, where in (
+        ("call", {"step": "s", "job": wrong}, "#/job/payload/path"),
+        ("proceed", {"workflow": "0-w", "jobs": [RESIZE, wrong]}, "#/jobs/1/payload/path"),
+        ("proceed", {"workflow": "0-w", "jobs": [RESIZE], "callback": wrong}, "#/callback/payload/path"),
+    ):
+        answer = await strict("POST", f"/jobs/0-a/{path}", lease | body, token=ADMIN)
+        assert (answer.status, pointers(answer)) == (422, [where]), answer.body
+
+
 async def test_a_batch_names_the_job_that_does_not_fit(strict, store):
     jobs = [RESIZE, {"task": "resize", "payload": {"path": "b", "width": -1}}]
     answer = await strict("POST", "/jobs/batch", {"jobs": jobs}, token=SUBMIT)

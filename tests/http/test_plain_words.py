@@ -138,24 +138,29 @@ async def test_a_reading_without_redis_does_not_warn_of_an_unknown_outcome():
     api = Api(Store(Settings("redis://127.0.0.1:1", timeout=0.2)), Tokens())
     ask = asker(api)
     for method, path, body, words in (
-        ("GET", "/jobs?state=dead", None, "Redis does not answer: send the request again later"),
+        (
+            "GET",
+            "/jobs?state=dead",
+            None,
+            "Redis does not answer or cannot serve: send the request again later",
+        ),
         (
             "POST",
             "/jobs/retry",
             {"filter": {}, "dry_run": True},
-            "Redis does not answer: send the request again later",
+            "Redis does not answer or cannot serve: send the request again later",
         ),
         (
             "POST",
             "/jobs/retry",
             {"filter": {}},
-            "Redis does not answer, so the outcome of this request is unknown: ",
+            "Redis does not answer or cannot serve, so the outcome of this request is unknown: ",
         ),
         (
             "POST",
             "/jobs",
             {"task": "t"},
-            "Redis does not answer, so the outcome of this request is unknown: ",
+            "Redis does not answer or cannot serve, so the outcome of this request is unknown: ",
         ),
     ):
         answer = await ask(method, path, body)

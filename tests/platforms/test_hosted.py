@@ -309,7 +309,7 @@ async def test_a_malformed_token_gets_a_problem(environment):
     hosted = Hosted()
     assert "Bearer TOKEN" in (await asked(hosted, "GET", "/jobs", token=""))[1]["detail"]
     assert (
-        "not valid on this server"
+        "no token that is valid on this server"
         in (await asked(hosted, "GET", "/jobs", token="another-secret-than-ours"))[1]["detail"]
     )
     await hosted.aclose()

@@ -166,7 +166,10 @@ def test_the_computation_of_a_size_is_shown_as_text(shell, client, run):
             "pools set a --queues q --invoker lambda",
             "--target is missing: give a function's name, or its ARN",
         ),
-        ("pools set a", "--queues is missing: name the queues of the new pool a"),
+        (
+            "pools set a",
+            "--queues is missing: pool a is new, or its settings cannot be read: name its queues",
+        ),
         (
             "pools set a/b --queues q",
             "pool 'a/b': use 1 to 128 of A-Z a-z 0-9 _ . : -, but not . or .. alone",

@@ -454,6 +454,15 @@ def test_an_unreadable_plan_can_be_shown_paused_removed_and_replaced(client, raw
     assert client.schedules.remove("a")
 
 
+def test_a_schedule_without_its_plan_is_neither_paused_nor_removed_by_a_pause(client, raw):
+    client.schedules.put("a", HOURLY, "t")
+    raw.hdel(keys.schedule(client.store.operations.bases[0], "a"), "plan")
+    with pytest.raises(Invalid, match="schedule a has lost its recurrence: remove it, or put it again"):
+        client.schedules.pause("a")
+    assert [one.state for one in client.schedules.list()] == ["broken"]
+    assert client.schedules.put("a", HOURLY, "t") == "changed"
+
+
 async def test_a_worker_works_although_its_schedules_cannot_be_stored(monkeypatch, settings, store):
     """For example when Redis is full: only workers can empty it."""
 

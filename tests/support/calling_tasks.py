@@ -86,7 +86,7 @@ async def large(ctx: Context, size: int) -> int:
 async def wrong(ctx: Context, how: str) -> None:
     """Each misuse of a call."""
     if how == "no job":
-        await ctx.call("label", "label")  # type: ignore[arg-type]  # what is tried
+        await ctx.call("label", "label")  # type: ignore[arg-type]  # the misuse
     if how == "twice":
         await ctx.call("label", called(1))
         await ctx.call("label", called(2))

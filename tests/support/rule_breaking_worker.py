@@ -239,7 +239,12 @@ def beat(jobs):
 
 
 def enlist(client):
-    return call(client, "enlist", NAME, LIFE, "", json.dumps({"pid": os.getpid(), "queues": QUEUES}), "", "")
+    about = (
+        "a worker"
+        if DEFECT == "describes-itself-in-words"
+        else json.dumps({"pid": os.getpid(), "queues": QUEUES})
+    )
+    return call(client, "enlist", NAME, LIFE, "", about, "", "")
 
 
 def take_over(client):

@@ -62,9 +62,10 @@ async def wrong(how: str) -> Then[int]:
     """Each misuse of Then."""
     one = part.job(1)
     return {
-        "no job": lambda: Then(1, ["part"]),  # type: ignore[list-item]  # what is tried
+        "no job": lambda: Then(1, ["part"]),  # type: ignore[list-item]  # the misuse
+        "None": lambda: Then(1, [None]),  # type: ignore[list-item]  # the misuse
         "twice": lambda: Then(1, [one, one]),
-        "result": lambda: Then("text", [one]),  # type: ignore[arg-type]  # what is tried
+        "result": lambda: Then("text", [one]),  # type: ignore[arg-type]  # the misuse
         "too many": lambda: Then(1, [one._replace(id=f"0-{n}") for n in range(10_001)]),
         "partition": lambda: Then(1, [one._replace(id="1-other")]),
         "size": lambda: Then(1, [one._replace(payload=b"x" * 300_000)]),

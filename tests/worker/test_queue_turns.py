@@ -95,7 +95,7 @@ def test_strict_order_is_the_given_one():
 
 @pytest.mark.parametrize(
     ("queues", "strict", "words"),
-    [({"a": 0}, False, "queue a: its weight 0"), ({"a": 1001}, False, "from 1 to 1000"), ({"a": 2}, True, "strict order has no weights")],
+    [({"a": 0}, False, "queue a: its weight 0"), ({"a": 1001}, False, "from 1 to 1000"), ({"a": 1.5, "b": 1}, False, "queue a: its weight 1.5: use a whole number"), ({"a": 2}, True, "strict order has no weights")],
 )  # fmt: skip
 def test_invalid_weights_are_refused(queues, strict, words):
     with pytest.raises(Invalid, match=words):

@@ -9,8 +9,9 @@ import pytest
 
 from sublet.errors import Invalid, OutOfMemory, Unavailable, WorkersFull
 from sublet.model import WorkerInfo
+from sublet.protocol import keys
 from sublet.worker import host_identity
-from sublet.worker.registration import Registration
+from sublet.worker.registration import Registration, worker_name
 
 ME = host_identity.identity()
 GONE = {**ME, "pid": 2**22 + 1}
@@ -206,3 +207,9 @@ async def test_a_worker_that_is_not_registered_works_and_tries_again(error, capl
     monkeypatch.setattr(source, "enlist", enlist)
     assert not await here.renew()
     assert [card.worker for card in source.cards] == ["me"]
+
+
+@pytest.mark.parametrize("host", ["büro-1.example", "host name", "…", "h" * 100])
+def test_a_workers_name_is_valid_on_any_host(monkeypatch, host):
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    assert keys.is_name(worker_name())

@@ -188,7 +188,8 @@ async def test_large_arguments_pass_the_pipes(source, store):
     ("how", "words"),
     [
         ("no job", "returned Then with 'part', which is not a job: use the result of Task.job(…)"),
-        ("twice", "returned Then(…) got two jobs with one id: call Task.job(…) for each"),
+        ("None", "returned Then with 'None', which is not a job: use the result of Task.job(…)"),
+        ("twice", "returned Then with two jobs of one id: call Task.job(…) for each"),
         ("result", "returned a value that does not match its return annotation"),
         ("too many", "returned Then of 10,001 jobs: at most 10,000 may follow a job"),
         ("partition", "returned Then with a job for queue parts, which is in another partition"),

@@ -53,12 +53,15 @@ class Hosted:
         self._logged = ""
 
     async def start(self) -> None:
-        """Check the settings, and import the app, if any; Redis is not asked. Raises Invalid, also if tokens are missing."""
+        """Check the settings, and import the app, if any; Redis is not asked. Raises Invalid, also without
+        tokens if SUBLET_OPEN opens no role.
+        """
         if not self._open().tokens.needed:
             raise Invalid(NO_TOKENS)
 
     async def answer(self, request: Request, principal: Principal | None = None) -> Response:
-        """Answer one request, with a 503 if settings are invalid or lack tokens. Raises only CancelledError.
+        """Answer one request, with a 503 if settings are invalid or, without `principal`, lack tokens. Raises
+        only CancelledError.
 
         `principal`: the client, if the platform has authenticated it; else the route's own rule decides.
         """

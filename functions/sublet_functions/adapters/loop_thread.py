@@ -85,7 +85,7 @@ class LoopThread:
         self.rounds = 0
 
     def start(self) -> None:
-        """Start the thread and the loop unless they run, and wait. Raises LoopUnresponsive after 10 s."""
+        """Start the thread and the loop unless they run; wait for them. Raises LoopUnresponsive after 10 s."""
         with self._starting:
             if self._thread is None or not self._thread.is_alive():
                 self._up.clear()

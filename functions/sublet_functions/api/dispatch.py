@@ -58,7 +58,7 @@ BASE_PATH = "SUBLET_BASE_PATH"
 _PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*")
 PAGES, FILES = "/ui/", "/ui/static/"
 HEARTBEATS = frozenset({heartbeat, heartbeat_batch})
-"""Handlers whose large bodies do not wait behind those of others: a late heartbeat loses the lease."""
+"""Handlers whose large bodies wait only behind other heartbeats: a late heartbeat loses the lease."""
 CONDITIONS = ("if-match", "if-none-match", "if-unmodified-since")
 """Headers with preconditions (RFC 9110, 13.1), refused except for GET and HEAD."""
 PUBLIC = Principal("", frozenset())
@@ -225,8 +225,8 @@ class Api:
             return await _parse(replace(request, read=read), route)
 
     def authorize(self, request: Request, route: AnyRoute, principal: Principal | None = None) -> Principal:
-        """Return the client: PUBLIC if the route needs no token; else `principal` or, without one, the
-        token's or, on a route for CloudEvents without a token, that of SUBLET_OPEN. A server without tokens gives
+        """Return the client: PUBLIC if the route needs no token; else `principal`; else that of the token or,
+        if the request has none and the route takes CloudEvents, of SUBLET_OPEN. A server without tokens gives
         all roles. Raises Problem if the client may not use the route.
         """
         untrusted = self.tokens.untrusted_reason(request.headers) if principal is None else ""
@@ -242,7 +242,7 @@ class Api:
         if principal is None:
             reason = "this request needs a token: send the header `Authorization: Bearer TOKEN`"
             if authorization is not None:
-                reason = "the token in the header Authorization is not valid on this server: check it, or use another"
+                reason = "the header Authorization has no token that is valid on this server: check the token, and send it as `Bearer TOKEN`"
             raise Problem("unauthorized", reason, headers={"WWW-Authenticate": "Bearer"})
         sufficient = roles | {Role.ADMIN}
         if not principal.roles & sufficient:
@@ -320,8 +320,8 @@ def _check_headers(request: Request) -> None:
     if given and request.method not in ("GET", "HEAD"):
         raise Problem(
             "precondition-failed",
-            f"{given[0].title()}: not supported, so nothing was changed: send the `revision` that you read in the body, where the route "
-            "has one",
+            f"{given[0].title()}: not supported, so nothing was changed: send the `revision` that you read as a field of the body, where the "
+            "route has one",
         )
 
 

@@ -64,7 +64,7 @@ OF_REDIS = ("no-namespace", "wrong-layout", "unavailable", "oom")
 
 
 class Header(NamedTuple):
-    """A header of some requests or responses, for the document."""
+    """A header of some requests or responses, in the OpenAPI document."""
 
     description: str
     schema: Schema

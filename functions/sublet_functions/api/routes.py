@@ -233,7 +233,7 @@ SHARED = frozenset(
         ),
     }
 )
-"""Handlers of whose answers clients that accept an older one may share one."""
+"""Handlers whose answer may be shared by clients that accept an older one (`Sublet-Shared`)."""
 WITH_PAYLOADS = frozenset({list_jobs, get_job, get_schedule, list_upstream})
 """Handlers whose answers have payloads: shared ones are kept for at most 5 s."""
 ERASING = frozenset({erase, erase_many})

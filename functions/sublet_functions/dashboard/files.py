@@ -55,7 +55,7 @@ class StaticFile:
 
 @cache
 def static_files() -> Mapping[str, StaticFile]:
-    """Return the dashboard's files by name, modules without their descriptions."""
+    """Return the dashboard's files by name, modules without `/** … */` comments."""
     folder = package_files("sublet_functions.dashboard") / "static"
     found = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
     return {

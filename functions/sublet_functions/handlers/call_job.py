@@ -17,12 +17,12 @@ from sublet_functions.schemas.steps import CallRequest
 
 
 async def call_job(call: Call[CallRequest, Empty]) -> Response:
-    """Store a job as a step of a running job, once, and return the step. While its kind is call, the stored
-    job has not ended: suspend with this kind.
+    """Store a job as a step of a running job, once, and return the step, of kind `call` until the stored job
+    has ended. To wait for its end, suspend the running job with this kind.
     """
     job_id, asked = call.path["id"], call.body
     check_submits(call)
-    job, _ = submission(call, asked.job, None, await known_tasks(call, [asked.job]))
+    job, _ = submission(call, asked.job, None, await known_tasks(call, [asked.job]), place=("job",))
     try:
         kept = await call.store.call(lease(job_id, asked.token), CalledJob(asked.step, job))
     except (LeaseLost, NotFound) as error:

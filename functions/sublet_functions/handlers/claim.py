@@ -1,4 +1,4 @@
-"""`POST /jobs/claim`, `GET /jobs/next`. If the client disconnects before the response, claimed jobs are released."""
+"""`POST /jobs/claim`, `GET /jobs/next`. If the server sees the client disconnect before the response, claimed jobs are released."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -38,8 +38,8 @@ READS_MAX = 1000
 
 
 async def events(call: Call[Empty, EventsQuery]) -> Response:
-    """Return a page of events after a position (default: now), with `wait` until there is one, or stream them
-    for 5 minutes if the client accepts `text/event-stream`.
+    """Return a page of events after a position (by default now), waiting up to `wait` seconds for one; or
+    stream them for 5 minutes if the client accepts `text/event-stream`.
     """
     event_stream, headers = call.store.event_stream(), call.request.headers
     last_id = headers.get("last-event-id")

@@ -48,6 +48,6 @@ async def healthz(call: Call[Empty, Empty]) -> Response:
 
 
 async def readyz(call: Call[Empty, Empty]) -> Response:
-    """Readiness: Redis answers, and its data belongs to this version. 503 if not."""
+    """Readiness: Redis answers, and at this process's first call its data was of this version. 503 if not."""
     await call.store.run(server_info.clock())
     return json_response({"status": "ready"})

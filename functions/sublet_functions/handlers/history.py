@@ -1,4 +1,4 @@
-"""`GET /history`: the course of the namespace, for charts."""
+"""`GET /history`: rates and numbers of jobs over time, for charts."""
 
 from sublet_functions.handlers.call import Call
 from sublet_functions.http.response import Response, json_response

@@ -31,8 +31,8 @@ async def settle_all(call: Call[Any, Any], endings: Sequence[Ending]) -> Respons
 
 
 def job_state(job_id: str, word: str) -> dict[str, Any]:
-    """Make a response's body from a script's reply: a state, and when the job is due (ms). Raises Problem for
-    a refusal.
+    """Make a response's body from a script's reply: a state and, if scheduled, when the job is due (ms).
+    Raises Problem for a refusal.
     """
     state, _, due = word.partition(" ")
     if state in REFUSALS:

@@ -51,7 +51,7 @@ class _Graph:
 
 async def submit_workflow(call: Call[NewWorkflow, Empty]) -> Response:
     """Store up to 10,000 jobs that wait for each other, and return their ids. No job starts before all are
-    stored. 201 if one is new; 200 if all were there, by the same id or Idempotency-Key.
+    stored. 201 if one is new; 200 if all were there, by the same workflow id or Idempotency-Key.
     """
     key = idempotency_key(call)
     graph = await _graph(call, key)

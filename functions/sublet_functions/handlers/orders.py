@@ -14,12 +14,16 @@ from sublet_functions.schemas.query import Empty
 
 
 async def retry_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Retry, or with `dry_run` count, up to 200 dead or (with `state`) cancelled jobs of a filter."""
+    """Retry, or with `dry_run` count, up to 200 jobs of a filter: dead or, with `state` or `workflow`,
+    cancelled ones.
+    """
     return await _order(call, "retry")
 
 
 async def cancel_many(call: Call[BulkOrder, Empty]) -> Response:
-    """Cancel, or with `dry_run` count, up to 200 waiting or (with `state`) running jobs of a filter."""
+    """Cancel, or with `dry_run` count, up to 200 jobs of a filter: waiting or, with `state` or `workflow`,
+    running ones.
+    """
     return await _order(call, "cancel")
 
 

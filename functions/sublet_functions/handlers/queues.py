@@ -11,8 +11,8 @@ from sublet_functions.schemas.queues import GroupSettings, GroupsQuery, QueuePat
 
 
 async def list_queues(call: Call[Empty, PageQuery]) -> Response:
-    """List the queues that had a job or a setting, by partition. Those of a partition with up to about 1,000
-    queues are sorted by name.
+    """List the token's queues that had a job or a setting, by partition. Those of a partition with up to
+    about 1,000 queues are sorted by name.
     """
     asked, operations = call.query, call.store.operations
     with invalid_at("query", "cursor"):
@@ -40,7 +40,7 @@ async def change_queue(call: Call[QueuePatch, Empty]) -> Response:
     if name == "*" and patch.paused is not None:
         raise Problem(
             "invalid",
-            "queue *: the namespace cannot be paused: pause its queues one by one",
+            "queue *: `paused` does not apply to the namespace: set it for each queue",
             errors=[invalid_value("not for queue *", "body", "paused")],
         )
     seen = await store.follow(store.operations.queue(name))
@@ -96,5 +96,5 @@ def _check(call: Call[Any, Any]) -> None:
     if name == "*" and principal.scope is not None:
         raise Problem(
             "forbidden",
-            f"queue * is the namespace: the token of {principal.name} is limited to the queues {principal.scope}: use a token for all queues",
+            f"queue * is the namespace, and the token of {principal.name} is limited to queues ({principal.scope}): use a token without @QUEUES",
         )

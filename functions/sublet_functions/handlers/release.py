@@ -9,8 +9,8 @@ from sublet_functions.schemas.requests import Release, ReleaseBatch
 
 
 async def release(call: Call[Release, Empty]) -> Response:
-    """Give a job back to its old position in the queue, or after a delay. After 100 releases in a row, the next
-    uses a try.
+    """Give a job back: to its old position in the queue, or after a delay. After 100 in a row, the next uses
+    a try; the 20th as `unknown_task` makes the job dead.
     """
     return await settle_one(call, _release(call.path["id"], call.body))
 

@@ -10,7 +10,9 @@ from sublet_functions.schemas.requests import Reschedule
 
 
 async def reschedule(call: Call[Reschedule, Empty]) -> Response:
-    """Move a scheduled or queued job to another time, change its priority, or both."""
+    """Move a scheduled or queued job to another time (409 if it waits for other jobs), change its priority,
+    or both.
+    """
     job_id, asked = call.path["id"], call.body
     await check_job(call)
     with invalid_at("body", model=Reschedule):

@@ -28,7 +28,7 @@ from sublet_functions.schemas.schedules import NewSchedule, ScheduleRun, StoredS
 
 
 async def list_schedules(call: Call[Empty, PageQuery]) -> Response:
-    """List schedules by name, without payloads; invalid ones are left out."""
+    """List the schedules of the token's queues by name, without payloads; invalid ones are left out."""
     asked = call.query
     after = decode_cursor(asked.cursor) or ""
     if call.principal.scope is None:
@@ -81,7 +81,7 @@ async def remove_schedule(call: Call[Empty, Empty]) -> Response:
 
 
 async def pause_schedule(call: Call[Empty, Empty]) -> Response:
-    """Pause a schedule: it makes no jobs until it is resumed."""
+    """Pause a schedule: its occurrences make no jobs until it is resumed."""
     with invalid_at("path", "schedule"):
         await call.store.follow(operations.pause(*_changed(call)))
     return await _current(call)

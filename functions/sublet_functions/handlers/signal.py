@@ -10,7 +10,9 @@ from sublet_functions.schemas.steps import Signal
 
 
 async def signal(call: Call[Signal, Empty]) -> Response:
-    """Keep a signal for an unfinished job, waiting or not. A job that waits for it is queued."""
+    """Keep a signal for an unfinished job, waiting or not (409 if the step has another value). A job that
+    waits for it is queued.
+    """
     job_id, asked = call.path["id"], call.body
     await check_job(call)
     value = stored_json(asked.value, STEP_MAX, "body", "value")

@@ -32,7 +32,9 @@ class NamespaceStatistics:
     left_out: int
     """How many queues were not read, if all were asked for."""
     unserved: dict[str, int]
-    """Those of `queues` that no worker and no pool's invoker serves → queued jobs, the most first."""
+    """Those of `queues`, not paused and without a running job, that no worker and no pool's invoker serves →
+    queued jobs, the most first.
+    """
     workers: int
     maintenance_age: float | None
     """Seconds since the last maintenance; None before the first."""
@@ -58,8 +60,8 @@ async def names_within(store: Store, scope: Scope) -> tuple[tuple[str, ...], int
 
 
 async def shared_statistics(call: Call[Any, Any]) -> tuple[NamespaceStatistics, float]:
-    """Return the statistics of all queues, shared with other clients if this one accepts older ones, and when
-    they were read (monotonic clock; inf: now). Raises Unavailable.
+    """Return the namespace's statistics, shared with other clients if this one accepts older ones, and when
+    they were read (monotonic clock; inf if not shared). Raises Unavailable.
     """
     if call.sharing is None:
         return await read_statistics(call.store), math.inf

@@ -18,8 +18,8 @@ async def stats(call: Call[Empty, StatsQuery]) -> Response:
     """Return statistics of the namespace, or their sums over the given or permitted queues. Autoscalers use
     `ready`.
 
-    For KEDA: `metrics-api` with `valueLocation: ready`. Each request first does some maintenance: without a
-    running worker, only the autoscaler may notice due jobs and expired leases.
+    For KEDA: `metrics-api` with `valueLocation: ready`. Unless the answer is shared, some maintenance is done
+    first: without a running worker, perhaps nothing else does it.
     """
     await call.store.follow(call.store.operations.maintain("stats"))
     names, scope = tuple(dict.fromkeys(call.query.queue)), call.principal.scope
@@ -39,7 +39,7 @@ async def stats(call: Call[Empty, StatsQuery]) -> Response:
 
 
 def stats_of(found: NamespaceStatistics, whole: bool) -> Stats:
-    """Return the sums over some queues. `whole`: they are all queues of the namespace, whose totals are then used."""
+    """Return the sums over some queues. `whole`: use the namespace's own numbers where it has them."""
     queues = found.queues
     sizes = found.sizes if whole else {}
     totals = found.totals if whole else {}

@@ -15,7 +15,9 @@ from sublet_functions.schemas.steps import Steps
 
 
 async def step(call: Call[Steps, Empty]) -> Response:
-    """Keep steps of a running job: new ones give all tries back. Return those kept before, which stay; without `steps`, all."""
+    """Keep steps of a running job: new ones give all tries back. Return those of the request that were kept
+    before, and stay; without `steps`, all.
+    """
     job_id, asked = call.path["id"], call.body
     steps = {name: stored_json(value, STEP_MAX, "body", "steps", name) for name, value in asked.steps.items()}
     try:

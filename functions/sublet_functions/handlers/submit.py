@@ -87,7 +87,7 @@ async def submit(call: Call[NewJob | Event, EventQuery]) -> Response:
 
 
 async def known_tasks(call: Call[Any, Any], jobs: Sequence[NewJob]) -> KnownTasks:
-    """Return the tasks that the server knows; they are read again after 10 s, for unknown ones after 1 s."""
+    """Return the tasks that the server knows; they are read again after 10 s, for unknown ones after 0.2 s."""
     known = call.known
     if known is None:
         raise TypeError("a call that submits jobs needs `known`")
@@ -168,7 +168,7 @@ def idempotency_key(call: Call[Any, Any]) -> str | None:
     if not found:
         raise Problem(
             "bad-request",
-            'Idempotency-Key: use 1 to 255 visible characters in double quotes, e.g. "8e03978e-40d5"',
+            'Idempotency-Key: use 1 to 255 visible ASCII characters in double quotes, none of them " or \\, e.g. "8e03978e-40d5"',
         )
     return found[1] or found[2]
 
@@ -180,12 +180,13 @@ def submission(
     known: KnownTasks,
     at: int | None = None,
     event_id: str | None = None,
+    place: tuple[str | int, ...] = (),
 ) -> tuple[Submission, str]:
     """Check a request for a job; return the job to store, and a warning (or "") if task or arguments may be
     wrong. The job's id is made from the Idempotency-Key `key`; else it is the request's, `event_id`, or new.
-    `at`: the position in a batch. Raises Problem.
+    `at`: the position in a batch; `place`: of a job that is elsewhere in the body. Raises Problem.
     """
-    where: tuple[str | int, ...] = ("body",) if at is None else ("body", "jobs", at)
+    where = ("body", *(place or (() if at is None else ("jobs", at))))
     if key is not None and job.id is not None:
         raise Problem(
             "invalid",
@@ -276,8 +277,8 @@ def _check_attempts(call: Call[Any, Any], job: NewJob, asked: Options, where: tu
 
 
 def keyed_id(call: Call[Any, Any], key: str, at: object = None) -> str:
-    """Return the id for a job with an Idempotency-Key: a hash of the token's name, the key, and the position
-    in a batch (any JSON).
+    """Return the id for a job or workflow with an Idempotency-Key: a hash of the token's name, the key, and
+    `at` (any JSON, such as the position in a batch).
     """
     return "i." + hashlib.sha256(json.dumps([call.principal.name, key, at]).encode()).hexdigest()[:40]
 
@@ -313,6 +314,6 @@ async def check_same_body(call: Call[Any, Any], job: Submission) -> bool:
     if f"digest={digest}" not in job.rules.split(" "):
         raise Problem(
             "idempotency-mismatch",
-            "Idempotency-Key: its first request had another body: send that body again, or a new key for a new job",
+            "Idempotency-Key: its first request had another body, or ran another schedule: repeat it, or send a new key for a new job",
         )
     return True

@@ -58,7 +58,7 @@ async def check_taken(call: Call[Any, Any], job_id: str) -> None:
 async def lease_answers(
     call: Call[Any, Any], job_ids: Sequence[str], words: Sequence[W]
 ) -> Sequence[W | str]:
-    """Return these answers; LEASE_LOST for a job outside of the token's queues becomes NOT_FOUND."""
+    """Return `words`, the answers; LEASE_LOST for a job outside of the token's queues becomes NOT_FOUND."""
     if call.principal.scope is None:
         return words
     lost = [job_id for job_id, word in zip(job_ids, words, strict=True) if word == "LEASE_LOST"]

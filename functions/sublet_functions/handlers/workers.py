@@ -18,8 +18,8 @@ ABOUT_MAX = 4096
 
 async def list_workers(call: Call[Empty, WorkersQuery]) -> Response:
     """List registered workers, latest heartbeat first: at most 1,000 with their running jobs or, with
-    `jobs=false`, all without. A token without the roles read and admin, or limited to queues, gets only its
-    own workers, by the names that these gave.
+    `jobs=false`, all without. Only the token's workers, by the names that they gave: with `own` (unless the
+    token is admin), if it is limited to queues, or if it has neither role read nor admin.
     """
     principal = call.principal
     list_them = workers.workers if call.query.jobs else workers.everyone
@@ -96,7 +96,7 @@ async def reconcile(call: Call[ReconcileRequest, Empty]) -> Response:
 
 
 async def drain(call: Call[Empty, Empty]) -> Response:
-    """Ask a worker to finish its jobs and end: `drain` in its next registration's response."""
+    """Ask a worker to finish its jobs and end. The response to its next registration has `drain`."""
     await call.store.follow(call.store.operations.drain(call.path["name"]))
     return json_response({"drain": True}, 202)
 

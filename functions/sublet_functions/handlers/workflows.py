@@ -37,8 +37,9 @@ async def get_workflow(call: Call[Empty, WorkflowQuery]) -> Response:
 
 
 async def list_upstream(call: Call[Empty, PageQuery]) -> Response:
-    """List the jobs that a job waits for, or waited for, in the order of its edges, each with its result or
-    error. A page ends after 1 MiB of results. Results are null unless the token sees payloads.
+    """List the jobs of the token's queues that a job waits, or waited, for, in the order of its edges, each
+    with its result or error. A page ends after 1 MiB of results. Results are null unless the token sees
+    payloads.
     """
     job_id, asked, store = call.path["id"], call.query, call.store
     await check_job(call)

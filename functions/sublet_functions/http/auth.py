@@ -134,8 +134,8 @@ class Tokens:
 
     @classmethod
     def read(cls, file: str | None = None) -> Tokens:
-        """Return the tokens of SUBLET_TOKENS, SUBLET_OPEN and a file: `file`, else that of
-        SUBLET_TOKENS_FILE.
+        """Return the tokens of SUBLET_TOKENS and of a file (`file`, else that of SUBLET_TOKENS_FILE), with the roles of
+        SUBLET_OPEN.
 
         Raises Invalid, without a secret in the message.
         """
@@ -191,7 +191,9 @@ class Tokens:
         if any(name in headers for name in _PROXY_HEADERS):
             return "a server without tokens accepts no request through a proxy: set SUBLET_TOKENS"
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return "a server without tokens accepts no request from a page of another site: set SUBLET_TOKENS"
+            return (
+                "a server without tokens accepts no request from a page of another origin: set SUBLET_TOKENS"
+            )
         origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return (

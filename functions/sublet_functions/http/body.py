@@ -73,7 +73,7 @@ class BodyReader:
         count: Count | None = None,
     ) -> bytes:
         """Return the whole body, of at most `most` bytes. If it is incomplete, call `send_continue` for
-        `Expect: 100-continue`. `count` gets the size of each piece.
+        `Expect: 100-continue`, and `count` with the size of each piece; at the end, with minus their sum.
 
         Raises Problem for a body that is too large, too slow or cut off, and if all arriving bodies
         together exceed `Limits.held`.
@@ -149,7 +149,9 @@ class BodyQueues:
         self._waiting = 0
 
     def enter(self, name: str, read: Read) -> QueuedBody:
-        """Return a context manager that reads one body; a large one waits in the queue `name`."""
+        """Return a context manager for one body: it gives a function that reads and parses it. A large one, once
+        read, waits in the queue `name` to be parsed.
+        """
         return QueuedBody(self, name, read)
 
     def count(self, name: str, size: int) -> None:
@@ -193,7 +195,8 @@ class BodyQueues:
 
 
 class QueuedBody:
-    """A context manager in which one body is read and parsed. Its end lets the queue's next body begin."""
+    """A context manager for one body: a large one, once read, waits its turn to be parsed. Its end passes the
+    turn on."""
 
     __slots__ = ("_began", "_name", "_queue", "_queues", "_read")
 

@@ -15,6 +15,7 @@ from pydantic_core import from_json
 from sublet.errors import (
     REFUSALS,
     Busy,
+    Forbidden,
     Invalid,
     JobsError,
     Moved,
@@ -179,12 +180,20 @@ def problem_of(error: JobsError, is_read: bool = False) -> Problem:
             "unavailable",
             "this server cannot use its Redis, or the data in it: the server's log has the reason",
         )
+    if isinstance(error, Forbidden):
+        return Problem(
+            "unavailable",
+            "this server's Redis user has no right to what the request needs: the server's log has the reason",
+        )
     if isinstance(error, Unavailable) and not isinstance(error, Unconfirmed | NotDurable):
         if is_read or isinstance(error, NotCounted):
-            return Problem("unavailable", "Redis does not answer: send the request again later")
+            return Problem(
+                "unavailable", "Redis does not answer or cannot serve: send the request again later"
+            )
         resend = error.resend if isinstance(error, MayBeStored) else "it is safe to send the request again"
         return Problem(
-            "unavailable", f"Redis does not answer, so the outcome of this request is unknown: {resend}"
+            "unavailable",
+            f"Redis does not answer or cannot serve, so the outcome of this request is unknown: {resend}",
         )
     return Problem(slug_of(error), str(error))
 

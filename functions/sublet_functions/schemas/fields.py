@@ -66,7 +66,7 @@ _OWN_MAX = ID_MAX - len("99999-")
 def _is_own(value: str) -> str:
     if re.search(_MADE, value):
         raise ValueError(
-            "ids that consist of e. or i. and 40 hex digits are reserved for CloudEvents and Idempotency-Keys: choose another"
+            "ids of e. or i. and 40 hex digits, also behind a number and -, are reserved for CloudEvents and Idempotency-Keys: choose another"
         )
     if re.search(_OCCURRENCE, value):
         raise ValueError(

@@ -1,5 +1,5 @@
-"""JSON Schema of which options of a job go together: the checks of `sublet.options`, except that of numbers with each
-other.
+"""JSON Schema of which options of a job go together: the checks of `sublet.options`, except those that
+compare two numbers (`debounce` and `at_most`).
 """
 
 from typing import Any

@@ -50,7 +50,7 @@ class BulkOrder(RequestModel):
 
 
 class OrderedJob(BatchItem):
-    """One job's outcome, and its revision before."""
+    """One job's outcome, and its revision before the order."""
 
     revision: int
     state: State | Literal["erased", "unchanged", "cascaded"] | None = None  # type: ignore[assignment]  # wider than in other batches

@@ -162,7 +162,7 @@ class EventsQuery(Query):
 
 
 class StatsQuery(Query):
-    """Query of `GET /stats`: the queues to count."""
+    """Query of `GET /stats`: the queues whose jobs to count."""
 
     queue: list[Name] = Field(
         [], max_length=32, description="Only this queue; repeat for the sum of several. Default: all queues."

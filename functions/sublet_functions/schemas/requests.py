@@ -362,7 +362,9 @@ class TaskDescription(RequestModel):
 
 
 class TaskPublication(RequestModel):
-    """Tasks of a worker. A description above 8 KiB loses its result's schema; if needed, also the rest."""
+    """Tasks of a worker. A description above 8 KiB loses its result's schema; if needed, also the arguments'
+    schema, then all the rest.
+    """
 
     starting: bool = Field(
         True,

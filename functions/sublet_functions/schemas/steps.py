@@ -56,7 +56,7 @@ class UpstreamRequest(RequestModel):
 
 
 class UpstreamError(ResponseModel):
-    """How the last attempt of a dead or cancelled job ended."""
+    """Why a job is dead or cancelled: a code, and its last attempt's message and detail, if any."""
 
     code: str
     message: str
@@ -73,7 +73,7 @@ class UpstreamOutcome(ResponseModel):
 
 
 class UpstreamOutcomes(ResponseModel):
-    """Up to 50 upstream jobs, in the order of the edges."""
+    """Up to 50 upstream jobs, in the order of `after`."""
 
     id: str
     jobs: list[UpstreamOutcome]

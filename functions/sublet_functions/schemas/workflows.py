@@ -51,7 +51,7 @@ class NewWorkflow(RequestModel):
 
 
 class SubmittedMember(ResponseModel):
-    """Name and id of a job of a workflow."""
+    """Name and id of a job of a workflow, and a warning, if any."""
 
     name: str | None
     id: str

@@ -172,7 +172,9 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Return the connection's last response: a problem for malformed HTTP (400), or 500, logged, for any other error."""
+        """Return the connection's last response: for malformed or too large HTTP (`status` 400) its problem, with
+        400, 414, 431 or 503; for any other error 500, logged.
+        """
         self.head_at = 0.0
         if status != 400:
             log.error("a request was answered 500: unexpected %s in aiohttp", type(exc).__name__)

@@ -14,7 +14,7 @@ PIECE = 16 * 1024
 
 @dataclass(slots=True)
 class HeadBudget:
-    """Counts these bytes for all connections."""
+    """Counts the bytes of incomplete request lines and headers of all connections."""
 
     limits: Limits
     held: int = 0
@@ -22,7 +22,7 @@ class HeadBudget:
 
 @dataclass(slots=True)
 class HeadMeter:
-    """Counts these bytes for one connection."""
+    """Counts the bytes of one connection's incomplete request line and headers."""
 
     budget: HeadBudget
     held: int = 0
@@ -33,9 +33,7 @@ class HeadMeter:
         self.budget.held += size
         limits = self.budget.limits
         if self.held > limits.head:
-            detail = (
-                f"the headers have more than {limits.head:,} bytes, the limit: send fewer, or shorter ones"
-            )
+            detail = f"URL and headers have more than {limits.head:,} bytes, the limit: send fewer or shorter headers"
             return Problem("too-many-headers", detail)
         if self.budget.held > limits.heads:
             return Problem(
@@ -45,6 +43,6 @@ class HeadMeter:
         return None
 
     def clear(self) -> None:
-        """Forget the counted bytes, also in `budget`: the next request begins."""
+        """Forget this connection's counted bytes, also in `budget`."""
         self.budget.held -= self.held
         self.held = 0

@@ -21,7 +21,7 @@ def listen(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
     """Return sockets that listen on all addresses of a host, on one port; port 0 finds a free one.
 
     Raises Invalid for a host that is not this machine, a port that is invalid or needs a privilege and, with
-    `loopback_only`, a host that is not loopback; JobsError for a port in use.
+    `loopback_only`, a host that is not loopback; JobsError for a port in use and other failures.
     """
     found = _addresses(host, port)
     others = [address for _, address in found if not is_loopback(address)]

@@ -20,7 +20,7 @@ LEASE = (0.1, 86_400.0)
 MEMORY_MIN = 64 << 20
 _NUMBER = 999_999_999
 HIDDEN = SUPPRESS
-"""A `help` that leaves an option out of the help page: the help of the option before names it."""
+"""A `help` that leaves an option out of the help page: the help of another option names it."""
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 STATES = ("scheduled", "queued", "running", "completed", "dead", "cancelled")
 
@@ -34,7 +34,9 @@ def duration(text: str) -> float:
     """Return the seconds, rounded to ms, of 250ms, 50s, 5m, 1h, 2d or a plain number."""
     found = re.fullmatch(_DURATION, text)
     if found is None:
-        why = "a duration cannot be negative" if text.startswith("-") else f"{text[:40]!r} is not a duration"
+        why = (
+            "a duration cannot be negative" if re.match(r"-\d", text) else f"{text[:40]!r} is not a duration"
+        )
         raise ArgumentTypeError(f"{why}; write 250ms, 50s, 5m, 1h, 2d or plain seconds")
     return round(float(found[1]) * _UNITS[found[2]], 3)
 
@@ -60,7 +62,7 @@ def lease(text: str) -> float:
     value = duration(text)
     if not LEASE[0] <= value <= LEASE[1]:
         raise ArgumentTypeError(
-            f"{text[:40]!r}: use 100ms to 1d; a worker without a heartbeat for so long counts as dead"
+            f"{text[:40]!r}: use 100ms to 1d; a worker without a heartbeat for so long loses its jobs"
         )
     return value
 
@@ -102,7 +104,9 @@ def text_of(source: str) -> bytes | str:
         with open(source[1:], "rb") as file:
             return file.read()
     except OSError as error:
-        raise Invalid(f"cannot read {source[1:]}: {error.strerror}; check the path after @") from None
+        raise Invalid(
+            f"cannot read {source[1:]}: {error.strerror}; check the path after @, and its rights"
+        ) from None
 
 
 def json_value(source: str) -> Any:
@@ -190,9 +194,7 @@ def child_memory(text: str) -> int | None:
 def key(text: str) -> str:
     """Return a deduplication key, which is not empty."""
     if not text:
-        raise ArgumentTypeError(
-            "the key is empty: use 1 character or more, or leave --key out for a job without a key"
-        )
+        raise ArgumentTypeError("the key is empty: use 1 character or more, or leave --key out")
     return text
 
 
@@ -218,7 +220,9 @@ def moment_or_age(text: str) -> datetime | float:
 
 
 def weighted_names(text: str) -> dict[str, int]:
-    """Parse `images:3,mail` into weights by name; 1 without a weight. The names are not checked."""
+    """Parse `images:3,mail` into weights by name; 1 without a weight. Names, and the range of weights,
+    are not checked.
+    """
     found: dict[str, int] = {}
     for part in names(text):
         name, colon, weight = part.rpartition(":")

@@ -24,7 +24,7 @@ from sublet.protocol.person import acting_for
 
 def run(argv: list[str], started: Callable[[], object] = int) -> int:
     """Run a command line, given without the program's name; return its exit code. Errors are printed.
-    `started` is called once this function handles Ctrl-C.
+    `started` is called as soon as this function handles Ctrl-C.
     """
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):

@@ -55,7 +55,7 @@ def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
 
 
 def clean(text: str) -> str:
-    """Return the text with a space for each control character, line end, and mark that reorders text."""
+    """Return the text with a space for each unprintable character, e.g. a line end or a reordering mark."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 

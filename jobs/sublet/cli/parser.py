@@ -74,7 +74,7 @@ class CommandParser(argparse.ArgumentParser):
         return {flag: action for action in self._actions for flag in action.option_strings}
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse a command's arguments. Raises Invalid, with the closest option or a pointer to the help."""
+        """Parse a command's arguments. Raises Invalid, with a pointer to the help."""
         args, rest = self.parse_known_intermixed_args(list(self._attach_values(words)))
         if rest:
             flag = rest[0].split("=")[0]
@@ -155,8 +155,9 @@ class Command(NamedTuple):
         return self.parser().format_help()
 
     def resolve(self, words: Sequence[str]) -> tuple[Command, list[str]]:
-        """Return the verb among these words, else the first verb, but this command itself if it has none, or
-        for --help without a verb; and the other words. Raises Invalid for an unknown verb.
+        """Return the `Command` to run, and the other words. It is the verb among the words, else the first
+        verb; but this command itself if it has no verbs, or for --help without a verb. Raises Invalid for an
+        unknown verb.
         """
         known = {verb.verb: verb for verb in self.verbs}
         position = next((i for i, word in enumerate(words) if word in known), None)

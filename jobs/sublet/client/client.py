@@ -89,8 +89,8 @@ class Client:
     async def stream(
         self, job_id: str, after: int = 0, timeout: float = 300.0
     ) -> AsyncGenerator[Chunk, None]:
-        """Yield a job's kept and new chunks with ids above `after`, until it has ended. Raises NotFound,
-        Unavailable; TimeoutError after `timeout` seconds.
+        """Yield a job's kept and new chunks with ids above `after` (all, if its stream has begun anew),
+        until it has ended. Raises NotFound, Unavailable; TimeoutError after `timeout` seconds.
         """
         async with aclosing(self.store.stream(job_id, after, timeout)) as pages:
             async for page in pages:
@@ -248,7 +248,7 @@ class Client:
     ) -> str:
         """Give a scheduled or queued job another time (`run_at`, or `delay` from now), priority, or both.
         Return `scheduled` or `queued`. Raises WrongState if the job runs or has ended, or if it waits for other
-        jobs and is to get a time; Invalid; Changed as `cancel` does.
+        jobs and is to get a time; Invalid, NotFound; Changed as `cancel` does.
         """
         plan = self.store.operations.reschedule(
             job_id, revision, run_at=run_at, delay=delay, priority=priority
@@ -295,11 +295,11 @@ class Client:
         return await self.store.follow(self.store.operations.resume(queue))
 
     async def configure(self, queue: str, **settings: float | str | None) -> str:
-        """Set or remove (None) settings of a queue; return all as text. `jobs` and `bytes` limit its
-        unfinished jobs, `concurrency` the running ones, `rate` (with `burst`) the starts in `per` seconds;
-        with `group_` in front, the last four limit each group. `on_dead`, TASK or QUEUE/TASK, is submitted
-        for each dead job. Of the queue `*`: how many `completed`, `dead`, `cancelled` jobs and `queues` a
-        partition keeps.
+        """Set or remove (None) settings of a queue; return all as text, `per` in ms. `jobs` and `bytes`
+        limit its unfinished jobs, `concurrency` the running ones, `rate` (with `burst`) the starts in `per`
+        seconds; with `group_` in front, the last four limit each group. `on_dead`, TASK or QUEUE/TASK, is
+        submitted for each dead job. Of the queue `*`: how many `completed`, `dead`, `cancelled` jobs and
+        `queues` a partition keeps.
         """
         return await self.store.follow(self.store.operations.configure(queue, **settings))
 
@@ -311,7 +311,7 @@ class Client:
 
     async def change_group(self, queue: str, group: str, **settings: float | None) -> str:
         """Set or remove (None) a group's own `concurrency`, `rate`, `per`, `burst` and `share`. Return all as
-        text.
+        text, `per` in ms.
         """
         return await self.store.follow(self.store.operations.change_group(queue, group, **settings))
 
@@ -345,7 +345,7 @@ class Client:
     async def sync(
         self, app: "DeclaresSchedules", source: str = "app", *, remove: bool = False
     ) -> "Sequence[Synced]":
-        """Store an app's schedules as those of `source`; with `remove`, delete its others. Return for each
+        """Store an app's schedules as those of `source`; with `remove`, delete the other schedules of `source`. Return for each
         `created`, `changed`, `unchanged` or `removed`.
         """
         return await self.schedules.sync(app.schedules.all(), source, remove=remove)

@@ -78,6 +78,7 @@ class Connections:
     ) -> None:
         self._given, self._large = given, large
         self._settings = settings and self._with_large(settings)
+        self._is_explicit = settings is not None
         self._operations: Operations | None = None
         self._clients = LoopClients(self._new_client)
         self._sync: SyncClient | None = None
@@ -94,7 +95,7 @@ class Connections:
     @settings.setter
     def settings(self, settings: "Settings") -> None:
         """Replace the app's settings. Clients made before keep the old ones."""
-        self._settings = self._with_large(settings)
+        self._settings, self._is_explicit = self._with_large(settings), True
 
     def _with_large(self, settings: "Settings") -> "Settings":
         given = self._large
@@ -104,8 +105,11 @@ class Connections:
 
     @property
     def large_payloads(self) -> LargePayloads | None:
-        """The backend given to the app; else None, even if the environment names one."""
-        return self._large.get("large_payloads")
+        """The backend given to the app, also by `settings`; else None, even if the environment names one."""
+        backend: LargePayloads | None = self._large.get("large_payloads")
+        if backend is None and self._is_explicit and self._settings is not None:
+            return self._settings.large_payloads
+        return backend
 
     def storage(self, settings: "Settings | None" = None) -> Storage | None:
         """Return the storage for large payloads in the namespace of these settings, or of the app's; None

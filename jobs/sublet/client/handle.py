@@ -30,7 +30,7 @@ class Handle(Generic[R]):
     _decode: Callable[[bytes], R] = field(repr=False)
     _ended: Standing | None = field(default=None, repr=False)
     replaced: bool = False
-    """Whether the submit, instead, gave its arguments to a waiting job of the same key."""
+    """Whether the submit stored no new job, but gave its arguments to a waiting one of the same key."""
     _is_stored: bool = field(default=True, repr=False)
 
     async def result(self, timeout: float = 30.0) -> R:
@@ -45,8 +45,8 @@ class Handle(Generic[R]):
         return await self._client.result(self.id, timeout, self._decode)
 
     def stream(self, after: int = 0, timeout: float = 300.0) -> AsyncGenerator[Chunk, None]:
-        """Yield the kept and new chunks of the job's task after the one with the id `after`, until the job
-        has ended. Raises NotFound, Unavailable; TimeoutError after `timeout` seconds.
+        """Yield the job's kept and new chunks with ids above `after` (all, if its stream has begun anew),
+        until it has ended. Raises NotFound, Unavailable; TimeoutError after `timeout` seconds.
         """
         self._check_stored()
         return self._client.stream(self.id, after, timeout)

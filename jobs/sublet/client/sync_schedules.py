@@ -29,7 +29,7 @@ class SyncSchedules:
         Return `created`, `changed` or `unchanged`.
 
         If the recurrence has changed, occurrences count from now. A paused schedule stays paused. Raises
-        Invalid; WrongState if the schedule exists and its new queue is in another partition.
+        Invalid, Changed; WrongState if the schedule exists and its new queue is in another partition.
         """
         wanted = new_schedule(name, recurrence, task, payload_of({} if payload is None else payload), options)
         return self._follow(operations.put(self._operations, wanted))
@@ -55,13 +55,13 @@ class SyncSchedules:
 
     def resume(self, name: str) -> str:
         """Let a paused schedule submit jobs again; what it missed is skipped. Return `resumed`. Raises
-        NotFound.
+        NotFound, Invalid, Changed.
         """
         return self._follow(operations.resume(self._operations, name))
 
     def run(self, name: str, job_id: str | None = None) -> Submitted:
         """Submit a schedule's job now, besides its occurrences, also if it is paused. Repeated with the same
-        `job_id`, this stores no second job. Raises NotFound.
+        `job_id`, this stores no second job. Raises NotFound, and the errors of a submit.
         """
         return self._follow(operations.run(self._operations, name, job_id))
 

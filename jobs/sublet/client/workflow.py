@@ -62,7 +62,7 @@ class Workflow:
         if on_failure not in ("cancel", "run", "hold"):
             raise Invalid(f"on_failure={on_failure!r}: use 'cancel', 'run' or 'hold'")
         if job.id in self._nodes:
-            raise Invalid(f"job {job.id} was added before: make a job for each add")
+            raise Invalid(f"job {job.id} was added before: make a job for each add, with an id of its own")
         words = [job.rules] if job.rules else []
         words += [f"on_failure={on_failure}"] if on_failure != "cancel" else []
         words += [f"give_up={milliseconds('give_up', give_up, 1)}"] if give_up is not None else []
@@ -112,8 +112,8 @@ class Workflow:
 
     async def cancel(self) -> dict[str, int]:
         """Cancel the unfinished jobs. Return how many (not if 0) were `cancelled`, `requested` (they run;
-        their workers end them), `unchanged` (they ended meanwhile) and `cascaded` (another's cancel ended
-        them; some are not counted). Safe to repeat. Raises NotFound.
+        their workers end them), `unchanged` (they ended meanwhile), `cascaded` (another's cancel ended
+        them; some are not counted) and `refused`. Safe to repeat. Raises NotFound.
         """
         return await self._order("cancel")
 
@@ -139,7 +139,7 @@ class Workflow:
     def _check_stored(self) -> None:
         if not self._is_stored:
             raise Invalid(
-                "the workflow is not stored: the end of its `async with` block stores it, unless the block raises: call this after the block, or make another workflow"
+                "the workflow is not stored: the end of its `async with` block stores it, unless that fails, or the block raises or adds no job: call this after the block, or make another workflow"
             )
 
     async def __aenter__(self) -> "Workflow":

@@ -110,7 +110,7 @@ class WakeupReader:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Send a BLPOP, which reads wake-ups, or an LPUSH, which gives one back (without a callback)."""
+        """Send a BLPOP, which reads wake-ups, or an LPUSH, which gives one back (and calls no callback)."""
         for command, on_reply in requests:
             if command[0] == "BLPOP":
                 self._read(command[1:-1], on_reply)
@@ -140,7 +140,9 @@ class WakeupReader:
         return True
 
     def received(self, key: str, element: str) -> None:
-        """Answer the pending read with a wake-up; without one, keep the wake-up for the next read."""
+        """Answer the pending read with a wake-up. Without a pending read, keep it 0.05 s for the
+        next one, then push it back to Redis.
+        """
         if not self.reply([key, element]):
             self._held.append((key, element))
             asyncio.get_running_loop().call_later(HOLD_SECONDS, self._push_held_back)

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, Ti
 
 Commands = Sequence[tuple[Any, ...]]
 OnReply = Callable[[Any], None]
-"""Called once with a command's reply, or with an exception."""
+"""Called once, with a command's reply or an exception; not after a cancel by `ClientPipeline.aclose`."""
 Request = tuple[tuple[Any, ...], OnReply]
 
 COMMANDS_MAX = 64
@@ -20,7 +20,7 @@ POOL_EMPTY = "No connection available"
 
 
 def is_error_reply(reply: Any) -> bool:
-    """Whether an exception is the server's reply. Any other one means that the connection failed."""
+    """Whether `reply` is an error that the server sent. Another exception means that no reply arrived."""
     return isinstance(reply, ResponseError)
 
 
@@ -132,7 +132,7 @@ class Pipeline(asyncio.Protocol):
             on_reply(error)
 
     async def aclose(self, *, at_once: bool = False) -> None:
-        """Close the connection, once an attempt to connect has ended: after the pending replies, or `at_once`."""
+        """Wait for a begun attempt to connect and, unless `at_once`, for pending replies; then disconnect."""
         if self._connecting:
             await asyncio.wait([self._connecting])
         if self._pending and not at_once:
@@ -160,7 +160,8 @@ class ClientPipeline:
         return False
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Send commands, up to `commands_max` per round trip. Each callback gets a reply or an exception."""
+        """Send commands, up to `commands_max` per round trip. Each callback gets a reply or an exception, unless
+        `aclose` cancels them."""
         for i in range(0, len(requests), self._commands_max):
             batch = requests[i : i + self._commands_max]
             task = asyncio.get_running_loop().create_task(self._execute(batch))

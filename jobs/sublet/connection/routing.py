@@ -120,8 +120,8 @@ class RoutingTransport(Transport):
             found = self._newer(found)
 
     async def find(self, tag: str, seen: Topology | None = None) -> tuple[Topology, str]:
-        """Return the topology and the URL of a partition's server. Reads the topology again if none is
-        known here but `seen`. Raises Unavailable.
+        """Return the topology and the URL of a partition's server. Reads the topology first if it is not
+        known, or still is `seen`. Raises Unavailable.
         """
         found = self._newer(seen) or await self._read_topology(tag, _RetryWindow(self.settings).left)
         return found, found.of(tag)

@@ -75,7 +75,7 @@ class Settings:
     @classmethod
     def read(cls, redis_url: str | None = None, namespace: str | None = None) -> "Settings":
         """Return the settings. Each one is the argument, else the variable SUBLET_<NAME> (the URL: also
-        REDIS_URL), else (`patience`: always) the default. Raises Invalid.
+        REDIS_URL), else (`patience`, `client_factory`: always) the default. Raises Invalid.
         """
         env, usual = os.environ, cls()
         found = cls(

@@ -60,7 +60,7 @@ def slot_of(tag: str) -> int:
 
 def discover(many: MultiServerUrl, tag: str, known: Sequence[str]) -> TopologyPlan:
     """Return the plan that finds the server of this partition (hash tag): it asks a cluster's nodes, `known`
-    URLs first, or the sentinels. It raises Unavailable.
+    URLs first, or the sentinels. The plan raises Unavailable.
     """
     return _query_sentinels(many) if many.kind == "sentinel" else _query_nodes(many, tag, known)
 
@@ -155,7 +155,7 @@ def _query_sentinels(many: MultiServerUrl) -> TopologyPlan:
             continue
         if said is None:
             error = Unfit(
-                f"the sentinel at {host} has no service {many.service}: check the name at the end of SUBLET_REDIS_URL"
+                f"the sentinel at {host} has no service {many.service}: check the name after the hosts in SUBLET_REDIS_URL"
             )
             continue
         url = many.node(address(_text(said[0]), _text(said[1])))

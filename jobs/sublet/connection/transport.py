@@ -61,8 +61,8 @@ _STRIPPED = {
 class Transport:
     """Sends calls to one server, on an event loop.
 
-    Scripts sent in one turn of the loop share a round trip. A given `client` sends everything itself;
-    `aclose` closes it.
+    Scripts sent in one turn of the loop share a round trip (the first may go alone). A given `client` sends
+    everything itself; `aclose` closes it.
     """
 
     def __init__(self, settings: Settings, client: "redis.asyncio.Redis | None" = None) -> None:
@@ -282,13 +282,19 @@ def unavailable(settings: Settings, error: Exception) -> Unavailable:
         return Busy(
             "all connections to Redis are in use: make fewer calls at once in this process, or start more processes"
         )
+    if "CERTIFICATE_VERIFY_FAILED" in why:
+        return Unavailable(
+            f"the certificate of Redis at {settings.shown_url} is not trusted ({why}): use the host name that it is for, "
+            "and name its authority in SUBLET_REDIS_URL, ?ssl_ca_certs=/path/ca.pem",
+            lasting=True,
+        )
     secured = settings.redis_url.startswith("rediss") and (
         isinstance(error, TimeoutError) or "WRONG_VERSION_NUMBER" in why
     )
     tls = ", does that port speak TLS (if not, use redis:// instead of rediss://)" if secured else ""
     return Unavailable(
         f"no answer from Redis at {settings.shown_url} ({why}): is it up{tls}, and is SUBLET_REDIS_URL right?",
-        lasting="WRONG_VERSION_NUMBER" in why or "CERTIFICATE_VERIFY_FAILED" in why,
+        lasting="WRONG_VERSION_NUMBER" in why,
     )
 
 

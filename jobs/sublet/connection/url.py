@@ -25,7 +25,7 @@ class Misplaced(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MultiServerUrl:
-    """A parsed URL of a cluster or of sentinels (`kind`). `user`: user and password, with `@`; `service`: the
+    """A parsed URL of a cluster or of sentinels (`kind`). `user`: `user:password@`, or empty; `service`: the
     primary's name at its sentinels.
     """
 
@@ -49,9 +49,9 @@ class MultiServerUrl:
         place = _SERVICE.fullmatch(path or "") if kind == "sentinel" else re.fullmatch("()(0?)", path or "")
         if place is None:
             raise Misplaced(
-                "name the service at the end, as its sentinels do: …/mymaster"
+                "name the service at the end, as its sentinels do: …/mymaster, or with a database's number …/mymaster/1"
                 if kind == "sentinel"
-                else "a cluster has database 0 only: leave the number out"
+                else "a cluster has database 0 only: leave out the number or name after its hosts"
             )
         addresses = tuple(_address(host, PORTS[kind]) for host in hosts.split(","))
         options = tuple(parse_qsl(query or "", keep_blank_values=True))

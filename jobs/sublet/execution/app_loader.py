@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from types import ModuleType
@@ -17,11 +17,29 @@ from sublet.tasks.user_modules import import_by_name, is_module_name
 
 def load_app(target: str) -> App:
     """Import and return the app MODULE:APP, or the only one of MODULE, with its `include`. The current folder
-    is searched, too; their output goes to stderr. Raises Invalid.
+    is searched, too; the modules' output goes to stderr. Raises Invalid.
     """
-    # A command's own output must be readable by machines
-    with contextlib.redirect_stdout(sys.stderr):
+    with _output_to_stderr():
         return _find_app(target).load()
+
+
+@contextlib.contextmanager
+def _output_to_stderr() -> Iterator[None]:
+    # A command's own output must be readable by machines. Programs that a module runs inherit descriptor 1
+    sys.stdout.flush()
+    try:
+        own = os.dup(1)
+    except OSError:  # closed
+        own = -1
+    try:
+        if own >= 0:
+            os.dup2(2, 1)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if own >= 0:
+            os.dup2(own, 1)
+            os.close(own)
 
 
 def load_apps(targets: Sequence[str]) -> dict[str, App]:
@@ -73,7 +91,9 @@ def _find_app(target: str) -> App:
     if name.endswith(".py") or os.sep in name:
         raise Invalid(f"{name} is a file; {_module_advice(name, attribute or 'app')}")
     if not is_module_name(name):
-        raise Invalid(f"{target!r} is not a module name: write MODULE:APP, e.g. tasks:app")
+        raise Invalid(
+            f"{name!r} in {target!r} is no module name (letters, digits, _ and dots): write MODULE:APP, e.g. tasks:app"
+        )
     module = _import(name)
     apps = [key for key, value in vars(module).items() if isinstance(value, App)]
     if not attribute and len(apps) != 1:
@@ -105,8 +125,8 @@ def _module_advice(name: str, attribute: str) -> str:
 
 
 def target_of(target: str) -> str:
-    """Return MODULE:APP for an imported MODULE (with its first app) or MODULE:APP: the source of its
-    schedules.
+    """Return `target` as MODULE:APP; an imported MODULE gets the name of its first app. Schedules are stored
+    with this text as their source.
     """
     name, _, attribute = target.partition(":")
     if attribute:

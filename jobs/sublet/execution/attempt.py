@@ -103,7 +103,9 @@ class Reports:
         a batch, which other calls send first; it returns None. Raises Refused, Invalid, lasting Unavailable.
         """
         if self._source is None:
-            raise Invalid("this attempt keeps no steps")
+            raise Invalid(
+                "this attempt has no source of jobs for steps, chunks or upstream jobs: run the task with a worker"
+            )
         if what == "emit":
             await self._emit(self._source, lease, argument)
             return None
@@ -229,7 +231,7 @@ class Attempt:
 
 def ending_of_stop(lease: Lease, why: Why | None, detail: str = "", again: bool = True) -> Ending:
     """Return the outcome of a cancelled task: a release at STOPPING, else a failure with the text `detail`.
-    `why` is None if the task cancelled itself: then `again` is whether it may be tried again.
+    `why` is None if the task cancelled itself: no `detail`, and `again` is whether it may be tried again.
     """
     if why is Why.TIMED_OUT:
         return Failure(lease, "timed_out", f"ran longer than {(lease.timeout_ms or 0) / 1000:g} s", detail)

@@ -1,4 +1,4 @@
-"""One child process, seen from its parent. Nothing here blocks."""
+"""One child process, seen from its parent. Nothing here waits for the child."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ class ChildRun(asyncio.Future[Completion]):
 
     @property
     def begun(self) -> bool:
-        """Whether this is its child's first job, the one that runs."""
+        """Whether it runs: it is the first of the jobs that its child holds."""
         return self.child is not None and bool(self.child.jobs) and self.child.jobs[0] is self
 
     def log_starved(self) -> None:
@@ -87,7 +87,7 @@ class Pool(Protocol):
         ...
 
     def given_back(self, jobs: "Sequence[ChildRun]") -> None:
-        """The child has not begun these jobs: run them in another one."""
+        """The child will not begin these jobs now: queue them in front again."""
         ...
 
     def died(self, child: "ChildProcess", words: str) -> None:
@@ -297,7 +297,7 @@ class ChildProcess:
         self._leave(seconds, retired=True)
 
     def kill(self) -> None:
-        """Kill the process group; the running job fails (unless cancelled), others go back to the pool."""
+        """Kill the process group. The running job fails as crashed, unless ended before; others go to the pool."""
         if self._open:
             self._kill_group()
             self._leave(0.0)

@@ -27,7 +27,8 @@ def completion_of(lease: Lease, arguments: Arguments, value: Any, most: float) -
 
 def _following(lease: Lease, task: str, value: Then[Any]) -> Following:
     jobs, callback = tuple(value.jobs), value.callback
-    wrong = [job for job in (*jobs, callback) if not isinstance(job, Submission | None)]
+    given = jobs if callback is None else (*jobs, callback)
+    wrong = [job for job in given if not isinstance(job, Submission)]
     if wrong:
         raise InvalidResult(
             f"task {task} returned Then with {str(wrong[0])[:80]!r}, which is not a job: use the result of Task.job(…)"

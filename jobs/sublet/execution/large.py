@@ -23,8 +23,8 @@ def read_payload(storage: Storage | None, lease: Lease) -> bytes:
 
 
 def described(storage: Storage | None, apps: Any) -> dict[str, Any] | None:
-    """Return, for `storage_from` in a child process, the namespace, `above`, and the backend's address: None
-    if all apps have this backend. None without storage.
+    """Return, for `storage_from` in a child process, the namespace, `above`, and the backend's address (None
+    if it has none, or if all apps have this backend). None without storage.
     """
     if storage is None:
         return None

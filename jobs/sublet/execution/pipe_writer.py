@@ -12,7 +12,9 @@ class PipeWriter:
         os.set_blocking(end, False)
 
     def send(self, data: bytes) -> bool:
-        """Write bytes behind the earlier ones. Returns False if this finds that the reader is gone."""
+        """Write bytes behind the earlier ones. Returns False if the reader is gone, but True for bytes that
+        must wait.
+        """
         if self._unsent:
             self._unsent += data
             return True

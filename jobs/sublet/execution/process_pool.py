@@ -167,7 +167,7 @@ class ProcessPool:
         return running
 
     def came_free(self, child: ChildProcess) -> None:
-        """Send a free child its next jobs, or end it if it has run `Limits.jobs` jobs."""
+        """Send a free child its next jobs, if any wait, or end it if it has run `Limits.jobs` jobs."""
         self._failures = 0
         if child.batch:
             self._finished += child.batch

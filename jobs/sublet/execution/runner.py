@@ -29,9 +29,10 @@ __all__ = ["NO_LIMITS", "Limits", "Runner"]
 
 
 class Runner:
-    """Runs a worker's tasks, plain ones in up to `slots` threads and `processes` child processes.
+    """Runs a worker's tasks, plain ones in `processes` child processes or (`run="thread"`) in `slots` threads; in
+    more while `lend` allows it.
 
-    Raises Invalid for a plain function that a child process cannot import, and for invalid limits.
+    Raises Invalid for a plain function that its child process cannot import, and for invalid limits.
     """
 
     def __init__(

@@ -46,8 +46,8 @@ class ThreadRun(asyncio.Future[Completion]):
 
 
 class ThreadPool:
-    """Up to `most` daemon threads, started when needed. Up to `most` stuck ones are replaced; `lent` more may
-    start.
+    """Up to `most` daemon threads, started when needed. Up to `most` stuck ones are replaced; the attribute
+    `lent` allows more.
     """
 
     def __init__(self, most: int) -> None:
@@ -94,7 +94,7 @@ class ThreadPool:
             call.set_result(result)
 
     def close(self) -> None:
-        """End the free threads; a stuck one ends with the process."""
+        """End each thread once it is free; a stuck one ends with the process, if not before."""
         for _ in range(self._alive):
             self._queue.put(None)
 

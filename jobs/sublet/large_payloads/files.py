@@ -92,7 +92,7 @@ class Files:
         if not parts or parts[1] in (".", "..") or parts[2].startswith("."):
             raise ValueError(
                 f"name {name[:250]!r}: use NAMESPACE/NAME of A-Z a-z 0-9 _ . : -, where NAME has 2 to 200 characters and "
-                "does not begin with a dot, and NAMESPACE is not . or .."
+                "does not begin with a dot, and NAMESPACE has 1 to 128 and is not . or .."
             )
         return self.directory / parts[1] / parts[2][:2] / parts[2]
 

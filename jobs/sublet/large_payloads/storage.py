@@ -70,7 +70,9 @@ def large_settings(backend: LargePayloads | None, above: int | None) -> dict[str
 
 
 class Storage(NamedTuple):
-    """A backend for one namespace. It gets payloads and results of more than `above` bytes."""
+    """A backend for one namespace. It stores payloads and results that have more than `above` bytes, or look
+    like references.
+    """
 
     backend: LargePayloads
     namespace: str
@@ -190,11 +192,11 @@ class Storage(NamedTuple):
         except Exception as error:
             if verb == "read" and isinstance(error, KeyError):
                 raise
-            whose = f"job {job_id}: its large payload" if job_id else "large payloads"
+            whose = f"job {job_id}: its large payload or result" if job_id else "large payloads"
             todo = (
-                ": this user must be able to create, read and write there"
+                ": check that it is mounted; this user must be able to create, read and write there"
                 if isinstance(error, OSError) and error.filename
-                else ": check its address, credentials and rights"
+                else ": check its address, credentials, rights and free space"
             )
             raise Unavailable(
                 f"{whose} could not be {verb} in {self.backend}: {type(error).__name__}: {error}{todo}"
@@ -222,6 +224,6 @@ def storage_of(settings: HasStorage, job_id: str) -> Storage:
     """Return the storage for large payloads of these settings. Raises Invalid, naming the job, without one."""
     if settings.storage is None:
         raise Invalid(
-            f"job {job_id}: its payload or result is stored outside Redis: give the app or the client the large_payloads of its workers"
+            f"job {job_id}: its payload or result is stored outside Redis: give the app or the client the large_payloads of its workers, or set SUBLET_LARGE_PAYLOADS"
         )
     return settings.storage

@@ -13,8 +13,8 @@ T = TypeVar("T")
 async def submit_large(
     storage: Storage, jobs: Sequence[Submission], submit: Callable[[Sequence[Submission]], Awaitable[list[T]]]
 ) -> list[T]:
-    """Store the large payloads, then the jobs with `submit`; delete those of jobs whose key another job has.
-    Return `submit`'s answers, in order.
+    """Store the large payloads, then the jobs with `submit`; call it again for those that replace a waiting
+    job's arguments. Delete the payloads of jobs whose key another job has. Return the last answers, in order.
     """
     if not any(storage.takes(job.payload) for job in jobs):
         return await submit(jobs)

@@ -80,7 +80,7 @@ def groups(base: str, queue: str, limit: int = 100, group: str | None = None) ->
     only `group`, even without jobs and settings. Raises Invalid for a limit that is not 1 to LISTED.
     """
     if not 1 <= limit <= LISTED:
-        raise Invalid(f"limit {limit}: use 1 to {LISTED:,}")
+        raise Invalid(f"limit {limit}: list 1 to {LISTED:,} groups")
     settings = _parsed((yield Call((("HGET", keys.queues(base), queue),), lambda text: text or b"")))
     waiting, names = yield _names(base, queue, limit)
     listed = names[:limit] if group is None else [group]

@@ -29,8 +29,9 @@ Sections = Sequence[tuple[str, str]]
 
 
 class _Place(NamedTuple):
-    """The next job of a section. `scan`: the cursor of a page of queues, or of a tag the ms (or 0) from which `offset`
-    counts; `queue`: one of the page, or of a workflow the id before it.
+    """Where a section continues: at index `offset`. Of all queues: `scan` is the cursor of a page of queues,
+    `queue` one of the page. Of a tag: `offset` counts from the ms `scan` (0: the latest). Of a workflow:
+    `queue` is the id of the job before.
     """
 
     offset: int = 0
@@ -47,7 +48,7 @@ class _Chunk(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """Which jobs are listed: those that match every value that is not None. `within`: queues."""
+    """Which jobs are listed: those that match every value but None. `within`: only in these queues."""
 
     queue: str | None = None
     task: str | None = None

@@ -1,4 +1,6 @@
-"""Maintenance over all partitions: end expired leases, queue due jobs, fire schedules, delete old jobs."""
+"""Maintenance over all partitions: end expired leases, queue due jobs, fire schedules, delete old jobs.
+`by` is the name of the worker or tick that calls.
+"""
 
 import contextlib
 from collections.abc import Sequence

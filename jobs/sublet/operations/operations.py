@@ -89,7 +89,7 @@ class Operations(SubmitOperations):
         return self._order(verbs.cancel, job_id, revision)
 
     def retry(self, job_id: str, revision: int | None = None, *, anew: bool = False) -> Plan[str]:
-        """Queue a dead or cancelled job with all its tries, `anew` without its kept steps. Returns `queued`,
+        """Queue a dead or cancelled job with all its tries; `anew`: without its kept steps. Returns `queued`,
         or `scheduled` if it waits for other jobs. Raises KeyTaken if another job has its key by now.
         """
         return self._order(partial(verbs.retry, how="anew" if anew else ""), job_id, revision)
@@ -189,7 +189,7 @@ class Operations(SubmitOperations):
         return self._change(queue, lambda base, seen: verbs.resume(base, queue, seen.revision, person()))
 
     def configure(self, queue: str, **settings: float | str | None) -> Plan[str]:
-        """Set limits of a queue (unfinished `jobs`, their `bytes`, those of running jobs), or of `*`: how
+        """Set limits of a queue (unfinished `jobs`, their `bytes`, `concurrency`, `rate`, …), or of `*`: how
         many finished jobs (`completed`, `dead`, `cancelled`) and `queues` each partition keeps. `on_dead`
         names the task to submit for each dead job.
 
@@ -220,7 +220,8 @@ class Operations(SubmitOperations):
         return found
 
     def change_group(self, queue: str, group: str, **settings: float | None) -> Plan[str]:
-        """Set a group's own `concurrency`, `rate`, `per`, `burst`, `share`; None removes one, others stay.
+        """Set a group's own `concurrency`, `rate`, `per`, `burst`, `share`; None removes one (a rate only with its `per`
+        and `burst`), others stay.
         Returns all as text, `per` in ms.
         """
         from sublet.operations import groups

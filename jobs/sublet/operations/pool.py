@@ -128,8 +128,8 @@ def shown(target: str) -> str:
 
 
 def pool_from(name: str, stored: str, counted: Mapping[str, str]) -> Pool:
-    """Parse a stored pool: `<revision> <settings>`, a line with the target, and its counters. Raises
-    ValueError, KeyError, OSError.
+    """Parse a stored pool: `<revision> <settings>` and a line with the target; `counted` are its counters. Raises
+    ValueError, KeyError, OSError, OverflowError.
     """
     found = _STORED.fullmatch(stored)
     if not found:

@@ -77,7 +77,7 @@ class QueueNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The numbers of one partition, and the names of its queues."""
+    """The numbers of one partition at `now` (ms; `known`: how many queues), and the names of its queues."""
 
     now: int
     sizes: dict[str, int]

@@ -73,7 +73,7 @@ def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
 
 def reconcile(bases: Sequence[str], gone: Mapping[str, str]) -> Plan[int]:
     """End the leases of workers (name → life) that are certainly gone, and delete their registrations. Workers
-    without a registration of this life are skipped. Returns how many ended.
+    without a registration of this life are skipped. Returns how many leases ended.
     """
     if not gone:
         return 0

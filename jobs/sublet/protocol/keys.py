@@ -170,8 +170,8 @@ def structure(base: str, state: str) -> str:
 
 
 def unsettled(base: str) -> str:
-    """Set of jobs, and workflows (`/` in front), whose end some waiting jobs do not know yet. `scheduled` has
-    them, too, with `>` in front.
+    """Set of jobs and workflows (`/` in front) for which some waiting jobs must still be updated. `scheduled`
+    has them, too, with `>` in front.
     """
     return f"{base}:unsettled"
 
@@ -207,8 +207,8 @@ def upstream(base: str, job_id: str) -> str:
 
 
 def downstream(base: str, job_id: str) -> str:
-    """List of the jobs that wait for a job's end (a caller with its step); with `/` and a workflow's id, for
-    its sealing.
+    """List of the jobs that wait for a job's end (a caller with its step); for `/` and a workflow's id, of
+    its jobs, which wait until all are stored.
     """
     return f"{base}:downstream:{job_id}"
 
@@ -276,7 +276,8 @@ def tasks(base: str) -> str:
 
 
 def schedules(base: str) -> str:
-    """Sorted set of schedules, by when each is next due (ms, with jitter; 99999999999999 for never)."""
+    """Sorted set of schedules, by when each is next to be looked at: when it is due (ms, with jitter), when a
+    delayed occurrence is tried again, or 99999999999999 for never."""
     return f"{base}:schedules"
 
 
@@ -296,12 +297,13 @@ def pool(base: str, name: str) -> str:
 
 
 def crew(base: str, pool: str) -> str:
-    """Sorted set of a pool's workers, by last heartbeat (ms; of a guest with a minus)."""
+    """Sorted set of a pool's workers, by last heartbeat (ms). It is negative for a guest: a worker over HTTP
+    without an open summons, unless the pool's invoker is `none`."""
     return f"{base}:crew:{pool}"
 
 
 def owner(base: str, name: str) -> str:
-    """Sorted set of an API token's live workers, by last heartbeat (ms)."""
+    """Sorted set of an API token's live workers, by last `enlist` (ms)."""
     return f"{base}:owner:{name}"
 
 
@@ -336,7 +338,7 @@ def stream(base: str, job_id: str) -> str:
 
 
 def ended(base: str) -> str:
-    """Pub/sub channel of the ids of watched jobs that have just ended."""
+    """Pub/sub channel of the ids of watched jobs, and of workflows, that have just ended."""
     return f"{base}:ended"
 
 
@@ -349,7 +351,7 @@ def size_commands(base: str) -> list[tuple[str, str]]:
 
 
 def sizes(replies: Sequence[int]) -> dict[str, int]:
-    """Return how many jobs each of `STRUCTURES` has, without members of `scheduled` that are no jobs."""
+    """Return how many jobs each of `STRUCTURES` has. Members of `scheduled` that are no jobs are not counted."""
     *counts, marks = map(int, replies)
     found = dict(zip(STRUCTURES, counts, strict=True))
     return found | {"scheduled": max(0, found["scheduled"] - marks)}

@@ -75,15 +75,15 @@ _DEMOTED = ("MASTERDOWN", "CLUSTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED")
 _MOVED = ("MOVED", "ASK")
 _DENIED = ("NOAUTH", "WRONGPASS")
 _TOO_LARGE = "Protocol error: unauthenticated "
-"""Redis's NOAUTH for commands of more than 10 words, or with a word above 16 KiB."""
+"""Redis's error instead of NOAUTH for commands of more than 10 words, or with a word above 16 KiB."""
 
 
 class Call(NamedTuple, Generic[T]):
     """An unsent request to Redis: commands, and `read`, which parses their reply. It is safe to send twice.
 
     With `text` it is one script; without, plain commands, sent in one round trip; `read` gets several replies
-    as a list. With `waits`, all commands are scripts, the waits follow on the same connection, and `read`
-    gets two lists: the replies of both.
+    as a list. With `waits` (commands such as WAIT), all commands are scripts, the waits follow on the same
+    connection, and `read` gets two lists: the replies of both.
     """
 
     commands: tuple[tuple[Any, ...], ...]
@@ -138,7 +138,7 @@ def source(name: str) -> str:
 
 @cache
 def script(name: str) -> Script:
-    """Load the script of a verb, with the libraries that its header names in front."""
+    """Load the script of a verb: the text of the libraries that its header names, then its own. Cached."""
     own = source(name)
     named = _LIBRARIES.search(own)
     libraries = tuple(file.removesuffix(".lua") for file in named[1].split()) if named else ()
@@ -156,12 +156,12 @@ def script(name: str) -> Script:
 
 
 def refusal(message: str) -> JobsError | None:
-    """Return the exception for an error reply of Redis or a script; None if the code is unknown."""
+    """Return the exception for an error reply of Redis or a script; None for an unknown error."""
     message = _PLACE.sub("", _QUOTED.sub(r"\1\3", _NOISE.sub(r"\1", message)))
     code, _, words = message.partition(" ")
     if code == "OOM":
         return OutOfMemory(
-            "Redis is full (maxmemory) and stores no new job; claims and completions still work: add workers, or raise maxmemory"
+            "Redis is full (maxmemory) and stores no new jobs, schedules, checkpoints or chunks; claims and completions still work: add workers, or raise maxmemory"
         )
     if code == "QUEUE_FULL":
         advice = "use fewer queues" if " is new, and there are " in words else "add workers"

@@ -16,8 +16,8 @@ OLDER = "*"
 def newest(
     base: str, tag: str, after_ms: int, latest_ms: int, start: int, count: int
 ) -> Call[list[tuple[str, int]]]:
-    """Read jobs that have a tag, newest first: up to `count` from the offset `start` on, submitted after
-    `after_ms` and up to `latest_ms`. Returns id and ms of submission.
+    """Read the index of a tag, newest first: up to `count` jobs from the offset `start` on, submitted after
+    `after_ms` and up to `latest_ms`. Returns (id, ms of submission), also of deleted jobs and of `OLDER`.
     """
     command = (
         "ZRANGE",

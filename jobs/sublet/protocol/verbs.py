@@ -1,8 +1,7 @@
 """One function per verb: each returns the call, with the reader of its reply.
 
-"Returns" names the reply. `revision`: the one that the caller read; another raises Changed. `by`: for the
-audit, if not empty. `order`: the id of an order for many jobs.
-"""
+"Returns" names the reply. `revision`: the one that the caller read; another raises Changed. `by`: a
+person's name for the audit, or empty. `order`: the id of an order for many jobs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
@@ -77,7 +76,7 @@ def ms(seconds: float) -> int:
 
 
 def init(base: str, partitions: int = 1) -> Call[str]:
-    """Create the metadata of a missing partition. Returns its layout."""
+    """Create the metadata of a missing partition. Returns the version of its layout."""
     return script("init").call(base, bytes.decode, partitions=partitions)
 
 
@@ -120,8 +119,7 @@ def claim(
     base: str, *, claim_id: str, worker: str, lease: float, n: int, queues: Sequence[str]
 ) -> Call[Claimed]:
     """Do some maintenance; lease up to `n` (≤ 100) jobs of up to 32 queues, asked in this order, for `lease`
-    seconds. For 10 s, a repeat with this `claim_id` returns the first call's leases that are still held.
-    """
+    seconds. For 10 s, a repeat with this `claim_id` returns the first call's leases that are still held."""
     return script("claim").call(
         base, _claimed, queues, claim_id=claim_id, worker=worker, lease=ms(lease), n=n
     )
@@ -190,7 +188,8 @@ def _rules(rules: list[str]) -> tuple[int | None, str, int | None, int, tuple[st
 
 
 def heartbeat(base: str, beats: Sequence[Beat], *, lease: float) -> Call[list[int | str]]:
-    """Extend up to 200 leases. Returns per lease its new end (ms), LEASE_LOST, NOT_FOUND or CANCEL_REQUESTED."""
+    """Extend up to 200 leases; store progress. Returns per lease its new end (ms), LEASE_LOST, NOT_FOUND or
+    CANCEL_REQUESTED (also extended)."""
     rest = [field for beat in beats for field in (beat.lease.id, beat.lease.token, beat.progress)]
     return script("heartbeat").call(base, _beaten, rest, lease=ms(lease))
 
@@ -225,8 +224,7 @@ def fail(base: str, endings: Sequence[Failure]) -> Call[list[str]]:
 
 def release(base: str, endings: Sequence[Release]) -> Call[list[str]]:
     """Give up to 100 jobs back, usually without using a try. Returns per lease `queued`, `scheduled <ms>`,
-    `dead`, `cancelled`, LEASE_LOST or NOT_FOUND.
-    """
+    `dead`, `cancelled`, LEASE_LOST or NOT_FOUND."""
     rest = [
         f for e in endings for f in (e.lease.id, e.lease.token, ms(e.delay), e.code, _cut(e.reason, 1024))
     ]
@@ -261,23 +259,23 @@ def drain(base: str, worker: str, life: str, by: str = "") -> Call[str]:
 def reconcile(base: str, worker: str, life: str, leases: Sequence[tuple[str, int]]) -> Call[list[str]]:
     """End up to 100 leases, (job, attempt) each, of a worker that is gone, as if they had expired; returns per
     lease `queued`, `scheduled <ms>`, `dead`, `cancelled`, LEASE_LOST or NOT_FOUND. Without leases, delete its
-    registration. With another life registered, nothing changes: LEASE_LOST, NOT_FOUND.
-    """
+    registration. With another life registered, nothing changes: LEASE_LOST or NOT_FOUND for each."""
     return script("reconcile").call(
         base, _words, [f for lease in leases for f in lease], worker=worker, life=life
     )
 
 
 def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Call[list[str]]:
-    """Publish (unless `starting`, renew) up to 100 tasks. Each is `written`, `kept` or `full` (refused)."""
+    """Publish or renew up to 100 tasks. Unless `starting`, another description of a task that was renewed lately
+    stays. Returns per task `written`, `kept` (as it was), or `full` (refused)."""
     rest = [field for task in tasks for field in task]
     return script("publish").call(base, _words, rest, starting="yes" if starting else "no")
 
 
 def sample(base: str, queued: int | str = "", due: int | str = "") -> Call[tuple[str, float]]:
     """Once a minute, record numbers for the history: `queued` jobs, and when the first became `due` (ms).
-    Returns `sampled`, `kept` (this minute has one) or `count` (call again with these); and the seconds until
-    the next minute.
+    Returns `sampled`, `kept` (this minute has a sample) or `count` (call again with both numbers); and the
+    seconds until the next minute.
     """
 
     def read(reply: list[Any]) -> tuple[str, float]:
@@ -328,7 +326,9 @@ def resume(base: str, queue: str, revision: int, by: str = "") -> Call[str]:
 
 
 def configure(base: str, queue: str, revision: int, settings: str, by: str = "") -> Call[str]:
-    """Replace all settings of a queue (`jobs=N` …), or of `*` (`queues=N` …). Returns them as stored."""
+    """Replace all settings of a queue (`jobs=N` …), or of the partition, `*` (`queues=N` …). Returns them
+    as stored.
+    """
     return script("configure").call(
         base, bytes.decode, queue=queue, revision=revision, settings=settings, by=by
     )
@@ -378,8 +378,8 @@ def recount(base: str, how: str, stamp: str, queues: Sequence[tuple[str, int, in
 
 def drop(base: str, submitted: int, names: Sequence[str | bytes] = ()) -> Call[str]:
     """Make every verb refuse in this partition; returns `dropped`. With `names`, delete up to 1,000 keys
-    instead; returns `deleted <n>`. Raises Changed if the partition was created again (its total of submits is
-    below `submitted`).
+    instead; returns `deleted <n>`. Raises Changed if the partition was created again (without `names`: its
+    total of submits is below `submitted`).
     """
     return script("drop").call(base, bytes.decode, names, submitted=submitted)
 

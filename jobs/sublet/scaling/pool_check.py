@@ -1,4 +1,4 @@
-"""`check_pool` is apart from the invokers, which must not import pydantic."""
+"""Check a pool's settings and target. Apart from the invokers, which must not import pydantic."""
 
 from sublet.operations.pool import Pool, check
 from sublet.scaling.invokers import check_target

@@ -96,7 +96,7 @@ class Secrets:
         fits = [hmac.compare_digest(mine, theirs) for mine in own for theirs in given]
         if not any(fits):
             raise Unsigned(
-                "the signature does not match: sender and receiver need a common signing secret (SUBLET_SIGNING_SECRETS), or the request was changed on the way"
+                "the signature does not match, or is missing: sender and receiver need a common signing secret (SUBLET_SIGNING_SECRETS), or the request was changed on the way"
             )
         apart = int(moment) - (time.time() if at is None else at)
         if abs(apart) > TOLERANCE:

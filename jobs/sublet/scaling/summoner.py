@@ -67,7 +67,7 @@ class PoolErrors:
 
     def __init__(self) -> None:
         self.stop = False
-        """Whether Redis did not answer, so the remaining pools would fail as well."""
+        """Whether Redis is unavailable, or refuses this user, so the remaining pools would fail as well."""
         self._first: JobsError | None = None
 
     @contextlib.contextmanager
@@ -87,8 +87,8 @@ class PoolErrors:
 
 
 def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
-    """Record a summons for each worker that a pool is owed, at most 100; return them in batches, or [], which
-    the caller must invoke. Raises NotFound; Invalid if the stored pool is invalid.
+    """Record a summons for each worker that a pool is owed, at most 100; return them in batches ([]: none is
+    owed), which the caller must invoke. Raises NotFound; Invalid if the stored pool is invalid.
     """
     summons = pools.new_summons()
     found = yield from pools.ask(bases, pool.name, pool.queues, summons=summons, n=SUMMONS_MAX)
@@ -105,7 +105,8 @@ def take_owed(bases: Sequence[str], pool: Pool) -> Plan[list[InvocationBatch]]:
 
 class Summoner:
     """Summons and invokes the workers of those pools that `ours` accepts and whose invoker is in `invokers`.
-    For one event loop. Of pools with the invoker `none`, `summon` updates the averages.
+    For one event loop. Of pools with the invoker `none`, `summon` only updates the stored
+    averages (`Sum.rate`, `Sum.run`).
     """
 
     def __init__(

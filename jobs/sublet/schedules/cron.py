@@ -117,7 +117,7 @@ def _refused(why: str, parts: list[str]) -> str:
 
 @lru_cache(maxsize=1)
 def zones() -> frozenset[str]:
-    """Return the names of the time zones in the package `tzdata`."""
+    """Return the names of the time zones in the package `tzdata`, without `Factory`."""
     return frozenset((files("tzdata") / "zones").read_text().split()) - {"Factory"}
 
 

@@ -52,15 +52,15 @@ class NewSchedule(NamedTuple):
 def new_schedule(
     name: str, when: Recurrence, task: str, payload: bytes, options: Options, source: str = ""
 ) -> NewSchedule:
-    """Make a schedule to store. Raises Invalid for an invalid name, too large a payload or plan, and options
-    of single jobs.
+    """Make a schedule to store. Raises Invalid for an invalid name or option, too large a payload or plan, and
+    options of single jobs.
     """
     check_name(name)
     keys.check_name("task", task)
     for option in ("delay", "run_at", "key", "window", "debounce", "at_most", "on_conflict"):
         if getattr(options, option):
             raise Invalid(
-                f"schedule {name}: {option} is for single jobs only: leave it out; the jobs of a schedule get their ids and times from its occurrences"
+                f"schedule {name}: {option} is for single jobs only: leave it out of the task and the schedule; the jobs of a schedule get their ids and times from its occurrences"
             )
     if len(payload) > PAYLOAD_MAX:
         raise Invalid(

@@ -159,7 +159,7 @@ def fire_due(
     bases: Sequence[str], by: str, admission: Admission | None = None, unread: Unread | None = None
 ) -> Plan[Fired]:
     """Submit the jobs of due occurrences in these partitions; several processes may do so at once. Adds schedules
-    that this version cannot read to `unread`, and leaves them to other processes. `by`: this process.
+    that this version cannot read to `unread`, and leaves them to other processes. `by`: this process's name.
 
     Raises OutOfMemory at the end if, by Redis or `admission`, a server is full: a call after 2 s can fire its
     occurrences.

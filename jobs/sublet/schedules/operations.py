@@ -98,8 +98,8 @@ def known(operations: SubmitOperations) -> Plan[list[tuple[str, str]]]:
 
 
 def page(operations: SubmitOperations, after: str = "", most: int | None = None) -> Plan[SchedulePage]:
-    """Return up to `most` schedules (None: all) whose names sort behind `after`, without payloads and invalid ones. A
-    page may have fewer although others follow.
+    """Return up to `most` schedules (None: all) whose names sort behind `after`, without payloads.
+    Invalid ones are left out, so a page may have fewer although others follow.
     """
     left = [one for one in (yield from known(operations)) if one[0] > after]
     found = left[:most]
@@ -242,13 +242,16 @@ def _set_paused(operations: SubmitOperations, name: str, guard: Guard, *, paused
         with contextlib.suppress(Changed):
             yield _with_paused(one, None if paused else now)
             return
-    raise Changed(f"schedule {name}: other clients keep changing it; try again")
+    raise Changed(f"schedule {name}: other clients keep creating or changing it; try again")
 
 
 def _with_paused(one: Stored, now: int | None) -> Call[str]:
+    plan = one.fields.get("plan")
+    if not plan:  # the script removes a schedule without one
+        raise Invalid(f"schedule {one.name} has lost its recurrence: remove it, or put it again")
     found = None if now is None else first(one.recurrence, one.name, now)
     return schedule(
-        one.base, one.name, one.revision, was="", plan=one.fields["plan"], queue=one.text("queue"), task=one.text("task"),
+        one.base, one.name, one.revision, was="", plan=plan, queue=one.text("queue"), task=one.text("task"),
         rules=one.text("rules"), overlap=one.text("overlap"), paused=now is None, occurrence=found.occurrence if found else None,
         due=found.due if found else None, payload=one.fields.get("payload", b""), by=person(),
     )  # fmt: skip
@@ -268,12 +271,12 @@ def run(
 
 
 def record_run(one: Stored, job: Submission) -> Plan[None]:
-    """Write to the audit that the present person, if any, ran this schedule."""
+    """Write to the audit that the person of this context (`person()`), if any, ran this schedule."""
     return audit_log.record(one.base, "schedule-run", one.name, job.queue, f"submitted {job.id}", job.id)
 
 
 def job_of(operations: SubmitOperations, one: Stored, job_id: str | None, rules: str = "") -> Submission:
-    """Make the job that a schedule submits now, without storing it."""
+    """Make the job that `run` submits for a schedule, without storing it."""
     words = " ".join(filter(None, [one.text("rules"), f"schedule={one.name}", rules]))
     return operations.submission(
         one.text("task"), one.fields.get("payload", b""), one.text("queue"), words, job_id
@@ -356,7 +359,7 @@ def _find_one(bases: Sequence[str], name: str) -> Plan[Stored | None]:
         for duplicate in found[1:]:
             with contextlib.suppress(Changed, NotFound):
                 yield unschedule(duplicate.base, name, duplicate.revision, duplicate.text("occurrence"))
-    raise Changed(f"schedule {name}: other clients keep changing it; try again")
+    raise Changed(f"schedule {name}: other clients keep creating or changing it; try again")
 
 
 def _change(operations: SubmitOperations, base: str, name: str, decide: Decide) -> Plan[str]:

@@ -13,8 +13,8 @@ STEP_MAX = 64 * 1024
 
 
 class Kept(NamedTuple):
-    """A kept step: when (ms since 1970), its kind, and value: JSON; of kind `timeout` empty, of `call` the id
-    of an unfinished job, of `called` see `Called`.
+    """A kept step: when it was kept (ms since 1970), its kind, and its value. This is JSON; of kind `timeout`
+    empty, of `call` the id of an unfinished job, of `called` the text that `Called.of` parses.
     """
 
     at_ms: int
@@ -80,7 +80,7 @@ def call(base: str, lease: Lease, called: CalledJob) -> Call[Kept | JobsError]:
     if keys.partition_of_id(job.id) != keys.partition_of_id(lease.id):
         raise Invalid(
             f"step {called.step}: queue {job.queue} is in another partition than job {lease.id}: call a task with a queue "
-            "of the same one"
+            "of the same partition"
         )
 
     def read(reply: bytes) -> Kept | JobsError:
@@ -122,6 +122,6 @@ def suspend(base: str, endings: Sequence[Suspension]) -> Call[list[str]]:
 
 def signal(base: str, job_id: str, name: str, value: bytes, by: str = "") -> Call[str]:
     """Keep a signal for an unfinished job; queue the job if it waits for this signal. Returns `kept`. Raises
-    NotFound, Invalid, StepsFull; WrongState, also if another value is kept.
+    NotFound, Invalid, StepsFull; WrongState, also if another value or a step of this name is kept.
     """
     return script("signal").call(base, bytes.decode, id=job_id, name=name, value=value, by=by)

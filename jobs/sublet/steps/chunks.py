@@ -55,7 +55,7 @@ class StreamPage(NamedTuple):
     state: State | None
     """The job's state; None: no such job."""
     is_watched: bool
-    """Whether the job's chunks and end are published: a reader called `watch`, or another job this one."""
+    """Whether the job's chunks and end are published: a reader called `watch`, or a job waits for it."""
 
     @property
     def is_over(self) -> bool:

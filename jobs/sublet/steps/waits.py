@@ -42,17 +42,17 @@ class Steps(Protocol):
         ...
 
     def sleep(self, name: str, seconds: float) -> Any:
-        """Return if the sleep, which the first call begins, is over; else raise Suspended."""
+        """Raise Suspended until the sleep, which the first call begins, is over; then do nothing."""
         ...
 
     def wait_for(self, name: str, seconds: float | None) -> Any:
-        """Return a signal's value; raise Suspended until it arrives, TimeoutError `seconds` later (None:
-        never).
+        """Return a signal's value. Until it arrives, raise Suspended; if it does not within `seconds`
+        (None: no limit), raise TimeoutError.
         """
         ...
 
     def call(self, name: str, job: Submission) -> Any:
-        """Store a job once, return its result; raise Suspended until it has ended, JobFailed without one."""
+        """Store a job once, return its result. Raise Suspended until its end, JobFailed without a result."""
         ...
 
     def emit(self, chunk: Any) -> Any:

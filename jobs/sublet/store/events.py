@@ -43,8 +43,8 @@ _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
 class JobEvent(NamedTuple):
-    """One change of state, of up to ten jobs. `id`: the cursor to read on from; `code`: the cause (`running`: the
-    worker).
+    """One change of state, of up to ten jobs. `id`: the cursor to read on from; `code`: the cause (of the
+    state `running`: the worker's name).
     """
 
     id: str

@@ -71,7 +71,7 @@ class Endpoint:
         if 300 <= status < 400:
             to = _shown(answer.headers.get("Location", ""))
             return Unavailable(
-                f"the API at {self.url} redirects ({status}, to {to}): use that address in SUBLET_SOURCE or --source",
+                f"the API at {self.url} redirects ({status}, to {to}): use that server's address in SUBLET_SOURCE or --source",
                 lasting=True,
             )
         is_invalid = (
@@ -84,7 +84,10 @@ class Endpoint:
         if _code(kind) == "UNCONFIRMED":
             return Unconfirmed(detail)
         if kind:
-            return Unavailable(f"the API at {self.url} cannot serve now: {detail}")
+            return Unavailable(
+                f"the API at {self.url} did not serve the request: {detail}",
+                lasting=_code(kind) in ("UNSUPPORTED_VERSION", "METHOD_NOT_ALLOWED"),
+            )
         # A 5xx may be a proxy's, while the API is away
         return self.foreign(f"{status}, {content}", lasting=status < 500)
 
@@ -97,7 +100,7 @@ class Endpoint:
         reason = f" ({detail})" if detail else ""
         if not self._token:
             return Denied(
-                f"{what} requires a token{reason if status == 403 else ''}: set SUBLET_TOKEN, or SUBLET_TOKEN_FILE"
+                f"{what} requires a token{reason if status == 403 else ''}: set SUBLET_TOKEN, or SUBLET_TOKEN_FILE to a file with one"
             )
         if status == 401:
             return Denied(f"{what} refuses this token: check {variable}")
@@ -179,7 +182,7 @@ def _first_line(file: Path) -> str:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise Invalid(
-            f"SUBLET_TOKEN_FILE {str(file)!r} cannot be read ({why}): check the path and the rights of the file"
+            f"SUBLET_TOKEN_FILE {str(file)!r} cannot be read ({why}): check its path, rights and encoding (UTF-8)"
         ) from None
 
 

@@ -99,8 +99,8 @@ class JobSource(Protocol):
         ...
 
     async def publish(self, tasks: Sequence[Description], starting: bool) -> None:
-        """Write or renew a worker's tasks in the catalogue. Unless `starting`, another description renewed in
-        the last 3 hours stays.
+        """Write or renew a worker's tasks in the catalogue. Unless `starting`, a task's different description
+        that was renewed in the last 3 hours stays.
         """
         ...
 
@@ -109,8 +109,8 @@ class JobSource(Protocol):
         ...
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End the leases of workers (name → life) that are gone, and delete their registrations, unless the life is
-        another. Returns how many leases.
+        """End the leases of gone workers (name → life), and delete their registrations. Skip a worker not
+        registered with this life. Returns how many leases.
         """
         ...
 
@@ -129,7 +129,7 @@ class JobSource(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Finish background work and close all connections."""
+        """End background work and close all connections."""
         ...
 
 

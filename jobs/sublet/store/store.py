@@ -89,7 +89,8 @@ class Store:
         """Starts the workers that pools are owed, in a server of the HTTP API; else None."""
 
     async def prepare(self) -> None:
-        """Create a missing namespace. Raises Unfit for another partition count, or a server that evicts (unless allowed)."""
+        """Once per store, create a missing namespace. Raises Unfit for another partition count, or a server
+        that may evict jobs (unless allowed)."""
         if self._ready:
             return
         if self._preparing is None:
@@ -132,8 +133,7 @@ class Store:
 
     async def submit(self, jobs: Sequence[Submission]) -> list[Submitted]:
         """Store jobs; return the answers in order. Safe to repeat. Raises Invalid, Refused, Unavailable:
-        some may be stored.
-        """
+        some may be stored."""
         if self._storage is not None:
             return await self._submit_large(self._storage, jobs, self.operations.submit)
         stored = await self.follow(self.operations.submit(jobs))
@@ -194,7 +194,8 @@ class Store:
         return answers
 
     async def submit_each(self, jobs: Sequence[Submission]) -> list[Submitted | JobsError]:
-        """Store each job, even if others are refused; return per job `Submitted` or its error. Raises Unavailable."""
+        """Store each job, even if others are refused; return per job `Submitted` or its error. Raises
+        Unavailable; Invalid for an invalid durability."""
         if len(jobs) == 1 and (answer := await self._straight(jobs[0])) is not None:
             self.nudge([jobs[0].queue])
             return [answer]
@@ -220,8 +221,7 @@ class Store:
         """Lease up to `n` jobs; wait up to `wait` seconds for the first, as `JobSource.claim`.
 
         A second claim with the same `claim_id` within 10 s returns the first one's jobs that are still
-        leased. A cancelled call releases its jobs. `ahead`: the claim may be sent before there is a job.
-        """
+        leased. A cancelled call releases its jobs. `ahead`: the claim may be sent before there is a job."""
         request = ClaimRequest(worker, queues, n, lease, claim_id, strict, life, ahead=ahead and not claim_id)
         return await self._claims.claim(request, wait)
 
@@ -302,7 +302,7 @@ class Store:
         return await self.follow(roster.everyone(self.operations.bases))
 
     async def reconcile(self, gone: Mapping[str, str]) -> int:
-        """End gone workers' leases (name → life), and delete their registrations; return how many leases."""
+        """End the leases of gone workers (name → life), as `JobSource.reconcile`; return how many leases."""
         return await self.follow(roster.reconcile(self.operations.bases, gone))
 
     async def retire(self, card: Card) -> bool:
@@ -363,7 +363,9 @@ class Store:
         self.streams.close()
 
     async def rest(self) -> None:
-        """Before a platform freezes the process: finish background work, close the connection of waiting claims."""
+        """Before a platform freezes the process: end background work, and close the connection of waiting
+        claims.
+        """
         await self._sampler.aclose()
         await self._claims.aclose()
 
@@ -385,7 +387,7 @@ class Store:
         return self.streams.follow(self.operations.base_of_job(job_id), job_id, *position)
 
     async def aclose(self) -> None:
-        """Finish background work and close all connections."""
+        """End background work and close all connections."""
         await self._sampler.aclose()
         await self._claims.aclose()
         if self._preparing:

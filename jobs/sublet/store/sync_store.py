@@ -43,7 +43,9 @@ class SyncStore:
         """Called with the queues of each submit. By default it does nothing."""
 
     def prepare(self) -> None:
-        """Create a missing namespace. Raises Unfit for another partition count, or a server that evicts (unless allowed)."""
+        """Once per store, create a missing namespace. Raises Unfit for another partition count, or a server
+        that may evict jobs (unless allowed).
+        """
         if not self._ready:
             follow_sync(self.transport.run, self.operations.prepare())
             self._ready = True

@@ -86,8 +86,8 @@ class Admission:
 
 
 def read_memory(base: str) -> Plan[Memory | None]:
-    """Return memory use, limit and eviction policy of a partition's server; None if this user may not
-    read them.
+    """Return memory use, limit and eviction policy of a partition's server; None if it does not
+    show them.
     """
     try:
         seen: Memory | None = yield server_info.memory(base)

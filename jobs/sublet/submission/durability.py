@@ -198,7 +198,7 @@ def _check_server(base: str) -> Plan[None]:
         raise NotDurable(TOO_OLD + todo)
     if lacks:
         raise NotDurable(
-            f"{NEEDS}{' and '.join(lacks)}: with other settings, WAITAOF may answer before the disk has the job{todo}"
+            f"{NEEDS}{' and '.join(lacks)}: with other settings, WAITAOF may answer before the disk has the job, or not at all{todo}"
         )
 
 

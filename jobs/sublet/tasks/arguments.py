@@ -1,7 +1,6 @@
 """Arguments and results of a task as JSON, validated by the function's annotations."""
 
 import inspect
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import reduce
@@ -17,7 +16,7 @@ from sublet.context import Context
 from sublet.errors import Invalid, fault_words
 from sublet.large_payloads.storage import WAYS_OUT
 from sublet.options import PAYLOAD_MAX
-from sublet.tasks.json.codec import JsonCodec, refuse_constants
+from sublet.tasks.json.codec import JsonCodec, mismatch, refuse_constants
 from sublet.tasks.json.schema import Misfit, Path
 from sublet.then import Then
 
@@ -26,9 +25,6 @@ PLAIN = (int, str, bool, float, bytes)
 
 UNTYPED = (Any, object)
 BYTES = frozenset((bytes, bytearray, memoryview))
-_UNEXPECTED = re.compile(
-    r"Expected `([^`]+)`[^\[]*\[(?:field_name='(\w+)', )?input_value=.*, input_type=(\w+)\]", re.DOTALL
-)
 
 SHOWN_ERRORS = 3
 
@@ -119,7 +115,7 @@ class Arguments:
         for name in self._untyped:
             if type(arguments.get(name)) in BYTES:
                 raise Invalid(
-                    f"task {self.name}: {name}: without an annotation, bytes arrive as text: declare `{name}: bytes`"
+                    f"task {self.name}: {name}: without an annotation for them, bytes arrive as text: declare `{name}: bytes`"
                 )
 
     def _cannot_write(self, argument: tuple[str, Any]) -> bool:
@@ -155,8 +151,8 @@ class Arguments:
         return arguments
 
     def misfits(self, payload: bytes) -> list[Misfit]:
-        """Return the arguments in a payload that are missing, unknown or of a wrong type; also none if
-        a type's validator raises another error.
+        """Return the arguments in a payload that are missing, unknown or invalid; none at all if a type's own
+        validator fails with an exception that is not pydantic's.
         """
         try:
             self._codec.load(payload or b"{}")
@@ -172,13 +168,13 @@ class Arguments:
         return []
 
     def dump_result(self, value: Any, most: float = PAYLOAD_MAX) -> bytes:
-        """Write a task's result as JSON. Raises InvalidResult if it does not match the annotation, or has
-        over `most` bytes.
+        """Write a task's result as JSON. Raises InvalidResult if it does not match the annotation, cannot be
+        JSON, or has over `most` bytes.
         """
         # pydantic writes None for any type without a warning.
         if value is None and not self._may_be_none:
             raise InvalidResult(
-                f"task {self.name} returned None, which its return annotation does not allow: change one of them"
+                f"task {self.name} returned None (or a middleware swallowed its exception), which its return annotation does not allow: change one of them"
             )
         try:
             if type(value) is self._result_type and self._result_type in PLAIN:
@@ -191,7 +187,7 @@ class Arguments:
                     )
                 result = self._dump_checked(value)
         except PydanticSerializationError as error:
-            raise InvalidResult(f"task {self.name} returned a value {_mismatch(error)}") from None
+            raise InvalidResult(f"task {self.name} returned a value {mismatch(error)}") from None
         if len(result) > most:
             raise InvalidResult(
                 f"task {self.name} returned {len(result):,} bytes (JSON): at most {PAYLOAD_MAX:,} are allowed: {WAYS_OUT}"
@@ -225,17 +221,6 @@ def _result_type(hint: Any) -> Any:
     if get_origin(hint) in (Union, UnionType):
         return reduce(or_, map(_result_type, get_args(hint)))
     return hint
-
-
-def _mismatch(error: PydanticSerializationError) -> str:
-    # without the value, which may be secret
-    found = _UNEXPECTED.search(str(error))
-    if found is None:
-        return f"that cannot be written as JSON: {error}"
-    expected, field, kind = found.groups()
-    where = f" in its field {field!r}" if field else ""
-    encode = ": encode the text, as in text.encode()" if (expected, kind) == ("bytes", "str") else ""
-    return f"that does not match its return annotation: {expected} is expected{where}, not {kind}{encode}"
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:

@@ -146,8 +146,8 @@ def seconds(value: float | timedelta) -> float:
 
 def publish(base: str, tasks: Sequence[Description], *, starting: bool) -> Plan[list[str]]:
     """Write tasks to the catalogue, or renew them there. Return per task `written`, `kept` or `full` (not
-    stored). Unless `starting`, another description that was renewed in the last 3 hours is kept. `base`: of
-    partition 0.
+    stored). Unless `starting`, a task's different description that was renewed in the last 3 hours is kept.
+    `base`: of partition 0.
     """
     answers: list[str] = []
     for batch in verbs.batches(tasks, lambda task: len(task.text), verbs.PUBLISH_MAX):

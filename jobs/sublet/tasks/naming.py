@@ -30,7 +30,7 @@ def check_name(name: str, function: Function, tasks: Mapping[str, NamedTask]) ->
         example = f"'{here.rpartition('.')[2]}.{function.__name__}' for {here}.{function.__name__}"
         raise Invalid(
             f"task {name!r}: the app has a task of this name: pass another name= ({there} has it; e.g. {example}), "
-            "or make the app with qualified_names=True"
+            "or, for functions without name=, make the app with qualified_names=True"
         )
 
 

@@ -34,8 +34,8 @@ def check_module(name: str) -> None:
 
 
 def import_by_name(name: str, hint: str = "") -> ModuleType:
-    """Import a module. Raises Invalid: the message names the place in the user's files, and ends with `hint`
-    if the module exists.
+    """Import a module. Raises Invalid: if the module exists, the message names the place in the user's files,
+    and ends with `hint`.
     """
     try:
         return importlib.import_module(name)

@@ -73,7 +73,7 @@ def as_coroutine(function: Callable[..., Any], app: App) -> Callable[..., Any]:
 
 
 def plain_hooks(hooks: list[Hook]) -> list[Hook]:
-    """Return the hooks, run as if without an event loop. Context managers that are only async are skipped, as
+    """Return hooks that run these as if without an event loop. Context managers that are only async are skipped, as
     in child processes.
     """
     return [_plain_hook(hook) for hook in hooks]

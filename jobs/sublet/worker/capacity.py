@@ -23,7 +23,7 @@ ADVICE = (
 
 
 class QueueSet:
-    """Queues of a worker; whether some, or all, of their jobs may need one of its `processes`."""
+    """Queues of a worker; whether their jobs may need one of its `processes`, and whether all do."""
 
     def __init__(self, queues: Sequence[str], may_need_child: bool, all_need_child: bool = False) -> None:
         self.queues = list(queues)
@@ -32,8 +32,8 @@ class QueueSet:
 
 
 def queue_sets(queues: Sequence[str], tasks: Iterable[Task[..., Any]]) -> list[QueueSet]:
-    """Return a set of the queues whose jobs may need one of `processes`, and one of the others; no empty set.
-    A queue that none of the tasks names may yield a job of any.
+    """Return up to two sets: the queues whose jobs may need one of `processes`, and the others; no empty
+    set. A queue that is no task's default is taken to have jobs of any task.
     """
     kinds: dict[str, set[bool]] = {}
     for task in tasks:
@@ -81,15 +81,15 @@ class Capacity:
         return free if self.max_jobs is None else min(free, self.max_jobs - self.started - self.reserved)
 
     def claim_size(self, queue_set: QueueSet) -> int:
-        """Return for how many jobs the next claim asks: what is `free`, but at most half of the slots (or
-        `ahead`, if more and all need a child process), so that a second claim can run beside it.
+        """Return for how many jobs the next claim asks: as many as `free`, but at most half of the slots (or
+        `ahead`, if that is more and all jobs of these queues need a child process), so that a second claim can run beside it.
         """
         half = -(-self.slots // 2)
         return min(self.free(queue_set), max(half, self.ahead() if queue_set.all_need_child else 0))
 
     @property
     def has_free_child(self) -> bool:
-        """Whether a child process, or a lent one, is not in use and not reserved."""
+        """Whether a child process, lent ones included, is neither in use nor reserved."""
         return self.processes + self.lent_children > self.running_in_children + self.reserved_children
 
     @property
@@ -258,7 +258,7 @@ class QueueTurns:
 
 def _check(weights: Mapping[str, int], strict: bool) -> None:
     for queue, weight in weights.items():
-        if not 1 <= weight <= WEIGHT_MAX:
+        if not isinstance(weight, int) or not 1 <= weight <= WEIGHT_MAX:
             raise Invalid(f"queue {queue}: its weight {weight}: use a whole number from 1 to {WEIGHT_MAX}")
     if verbs.is_wide(list(weights)) and any(weight != 1 for weight in weights.values()):
         raise Invalid(

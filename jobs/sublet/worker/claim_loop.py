@@ -60,8 +60,8 @@ class ClaimLoops:
         self._was_answered = False
 
     def start(self) -> list["asyncio.Task[None]"]:
-        """Start the loops; return them as asyncio tasks. Each ends when it may claim no more, or as `drain`
-        defines. It raises Unfit; Forbidden before any answer to a claim.
+        """Start the loops; return them as asyncio tasks. Each ends when it may claim no more, or as
+        `ClaimConfig.drain` says. It raises Unfit, and Forbidden if no claim has been answered yet.
         """
         return [
             asyncio.create_task(self._run(queue_set))

@@ -1,8 +1,8 @@
 """Identify this process, and decide whether a worker of this machine is certainly gone.
 
-It is gone if it ran under the same kernel (boot id) and pid namespace, and its pid is free or belongs to a
-process with another start time. If that cannot be known (clones of one snapshot, a hidden process), it is
-not.
+It is gone if it ran with the same host name, kernel (boot id) and pid namespace, and its pid is free or
+belongs to a process with another start time. If that cannot be known (clones of one snapshot, a hidden
+process), it is not.
 """
 
 import os

@@ -15,7 +15,7 @@ ASK_EVERY = 1.0
 class Linger:
     """How long a worker waits for more jobs: `seconds`; then it leaves if `may_leave` returns True.
 
-    The end of a job restarts the wait, but not in a pool, which would never shrink.
+    The end of a job restarts the wait, but not in a pool, which would then never shrink.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Linger:
 
     @property
     def left(self) -> float:
-        """Seconds until the worker asks whether it may leave; 0 or less: now."""
+        """Seconds until the worker asks whether it may leave; 0 or less: once it has no job."""
         return self.since + self.seconds - time.monotonic()
 
     def job_ended(self) -> None:
@@ -48,8 +48,8 @@ class Linger:
         return min(IDLE, max(self.seconds, ASK_EVERY) if has_work else max(0.0, self.left))
 
     async def ask_to_leave(self) -> None:
-        """Ask whether the worker may leave, and set `dismissed`; after a no, wait anew, at least 1 s. No claim
-        starts meanwhile. Without an answer the worker stays.
+        """Ask whether the worker may leave; set `dismissed` to the answer. A no restarts the wait, then of at
+        least 1 s. No claim starts before the answer. If none arrives, the worker stays.
         """
         self.not_asking.clear()
         try:

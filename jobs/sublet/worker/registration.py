@@ -24,7 +24,9 @@ PATIENCE = 2.0
 
 def worker_name() -> str:
     """Make a worker's name: `<host>-<pid>-<6 random hex digits>`."""
-    host = "".join(c for c in socket.gethostname() if c.isalnum() or c in "_.-")[:64] or "host"
+    host = (
+        "".join(c for c in socket.gethostname() if (c.isascii() and c.isalnum()) or c in "_.-")[:64] or "host"
+    )
     return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
@@ -80,8 +82,8 @@ class Registration:
         return self._life if self._worker_id else ""
 
     async def enlist(self) -> int:
-        """Register the worker, and end its predecessors' leases; return how many. If Redis has no room, only
-        logs that.
+        """Register the worker, and end its predecessors' leases; return how many. A full Redis, or too many
+        workers, is only logged.
 
         Predecessors are workers of this machine whose process is gone, and the previous holder of this worker
         identity. Raises Invalid if a live worker of this machine has this name, and Unavailable.

@@ -42,7 +42,9 @@ class Summary:
     """
 
     def count(self, ending: Ending, answer: str) -> str:
-        """Count an outcome by the answer to it. Returns the counter's name, which is also the event's."""
+        """Count an outcome: by its kind, or by `answer` as `refused` or `cancelled`. Returns the name of the
+        counter, and of the event.
+        """
         event = "refused" if answer in _LOST else _EVENTS[type(ending)]
         if event == "failed" and isinstance(ending, Failure) and ending.code == answer == "cancelled":
             event = "cancelled"

@@ -46,8 +46,8 @@ Loops = list["asyncio.Task[None]"]
 
 
 class Worker:
-    """Claims jobs and runs them. When it is killed, its jobs are queued again, while tries are left, when
-    their leases end or another worker starts on this machine.
+    """Claims jobs and runs them. When it is killed, its jobs run again, while tries are left, once their leases
+    end, or a new worker on this machine sees that this process is gone.
     """
 
     def __init__(
@@ -152,8 +152,8 @@ class Worker:
         max_jobs: int | None = None,
         linger: float = 0.0,
     ) -> Summary:
-        """Work until stopped or drained; with `drain`, at most until no job runs or can be claimed; with
-        `max_jobs`, until so many attempts (not those of an `unknown_task`) have started and ended.
+        """Work until stopped, drained or stalled; with `drain`, at most until no job runs or can be claimed;
+        with `max_jobs`, until so many attempts (not those of an `unknown_task`) have started and ended.
 
         With `seconds`, the worker ends within that time: it starts no job whose timeout exceeds the rest (a
         timeout that never fits is ignored), and releases unfinished ones. With `drain`, it waits `linger`

@@ -16,7 +16,7 @@ from sublet.workflows.operations import admitted
 from sublet.workflows.storing import Linked
 
 FOLLOWING_MAX = 10_000
-"""Most jobs, without a callback, that may follow one."""
+"""Most jobs that may follow one, not counting a callback."""
 ANSWERS = ("completed", "LEASE_LOST", "NOT_FOUND")
 REFUSED = "invalid_result"
 """The error code of a job whose completion was refused."""
@@ -29,11 +29,11 @@ def check(job_id: str, following: Following) -> None:
     jobs = [*_all(following)]
     if len(following.jobs) > FOLLOWING_MAX:
         raise Invalid(
-            f"Then of {len(following.jobs):,} jobs: at most {FOLLOWING_MAX:,} may follow a job: let these submit more"
+            f"Then of {len(following.jobs):,} jobs: at most {FOLLOWING_MAX:,} may follow a job: let the jobs that follow submit more"
         )
     if len({job.id for job in jobs}) < len(jobs):
         raise Invalid(
-            "Then(…) got two jobs with one id: call Task.job(…) for each, with different job_ids if you set any"
+            "Then with two jobs of one id: call Task.job(…) for each, with a different job_id= (in JSON: id) if you set any"
         )
     for job in jobs:
         if keys.partition_of_id(job.id) != keys.partition_of_id(job_id):
@@ -104,8 +104,8 @@ async def settle_each(
     senders: Mapping[type, Sender],
     send_following: Callable[[Completion, Following], Awaitable[str]],
 ) -> list[str]:
-    """Send outcomes by kind, and, one by one, completions with jobs that follow; return the answers in order.
-    Two more answers: `QUEUE_FULL …` (queue or server), `dead <reason>` (the jobs can never be stored).
+    """Send outcomes by kind, and each completion with jobs that follow by itself; return the answers in
+    order. Two more answers: `QUEUE_FULL …` (queue or Redis), `dead <reason>` (these jobs can never be stored).
     """
     answers: dict[int, str] = {}
 

@@ -18,7 +18,7 @@ them, with up to 500.
 
 @dataclass(slots=True)
 class Node:
-    """A job to store, the ids of its upstreams, and of waiting jobs that are to wait for it."""
+    """A job to store, the ids of its upstreams, and those of stored jobs that shall also wait for it."""
 
     job: Submission
     after: dict[str, None] = field(default_factory=dict)
@@ -87,7 +87,7 @@ def _check_wide(name: str, outside: Sequence[str], upstream: str) -> None:
     if len(outside) > EDGES_MAX:
         raise Invalid(
             f"job {name} waits for {len(outside)} jobs outside of the workflow: at most {EDGES_MAX} are allowed: "
-            "let jobs of the workflow wait for some of them each, and this one for these"
+            f"let other jobs of the workflow wait for some of them each, and {name} for those other jobs"
         )
     if upstream:
         raise Invalid(

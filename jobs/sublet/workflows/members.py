@@ -17,14 +17,16 @@ LOOKS = 5
 
 
 def sections(base: str, workflow_id: str, states: Iterable[State]) -> list[tuple[str, str]]:
-    """Return the sections of members in these states: pairs of base and `members:<score>:<workflow>`."""
+    """Return the sections with the members in these states: pairs of base and `members:<score>:<workflow>`.
+    One section has all unfinished members.
+    """
     scores = dict.fromkeys(ENDED_AS.get(state, 0) for state in states)
     return [(base, f"{STRUCTURE}{score}:{workflow_id}") for score in scores]
 
 
 def page(base: str, structure: str, after: str, count: int) -> Plan[list[str]]:
-    """Return the ids of up to `count` members of a section behind the id `after` (empty: the first). If some
-    leave it meanwhile, no others are skipped.
+    """Return the sorted ids of up to `count` members of a section (`structure`) behind the id `after` (empty:
+    the first). If some leave it meanwhile, no others are skipped.
     """
     _, score, workflow_id = structure.split(":", 2)
     key, start, found = keys.members(base, workflow_id), 0, list[str]()
@@ -78,8 +80,8 @@ def unknown(workflow_id: str) -> NoReturn:
 
 
 def brought_back(base: str, job_ids: Sequence[str]) -> Plan[set[str]]:
-    """Return those of these cancelled jobs that wait again if their upstream, which exists, is retried; and
-    those whose workflow was never sealed.
+    """Return those of these jobs that were cancelled by the end of an upstream that exists, whose retry makes
+    them wait again, or because their workflow was never sealed.
     """
     causes: list[str] = yield _fields(base, job_ids, "cause")
     by_job = {job_id: cause for job_id, cause in zip(job_ids, causes, strict=True) if cause}

@@ -33,7 +33,7 @@ def store(
     """Store a workflow of `nodes` (by job id); return a `Submitted` for each, not in their order. Raises
     Invalid, Refused, Unavailable.
 
-    A graph may need several calls: none of its jobs starts before the last one. If a later call than the
+    A graph may need several calls: none of its jobs starts before the last call. If a later call than the
     first fails, the stored jobs are cancelled; but after Unavailable, if `is_repeatable`, they stay for a
     repetition.
     """
@@ -66,8 +66,8 @@ def _check(operations: SubmitOperations, workflow_id: str, nodes: Mapping[str, N
         others = [one for one in (job_id, *node.after, *node.into) if keys.partition_of_id(one) != partition]
         if others:
             raise Invalid(
-                f"job {others[0]} is in another partition than the first job of the workflow: give its task a queue of "
-                f"partition {partition}, or use one queue"
+                f"job {others[0]} is in another partition than the first job of the workflow: use one queue, or queues of "
+                f"partition {partition}, for the workflow and the jobs that it waits for"
             )
         if len(node.job.payload) > PAYLOAD_MAX:
             raise Invalid(

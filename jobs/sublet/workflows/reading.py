@@ -73,7 +73,7 @@ class Upstream(Frozen):
 
 
 class UpstreamPage(Frozen):
-    """Some of the jobs for which a job waits, or waited; `count`: how many these are in all. If `cursor` is
+    """Some of the jobs for which a job waits, or waited; `count`: the number of all of them. If `cursor` is
     set, another page follows.
     """
 

@@ -41,8 +41,8 @@ class Linked(NamedTuple):
 def workflow(
     base: str, workflow_id: str, how: str, jobs: Sequence[Linked] = ()
 ) -> Call[list[Submitted] | str]:
-    """Store up to 200 jobs with up to 500 edges, all or none, as members of a workflow; with an empty id,
-    without one.
+    """Store up to 200 jobs with up to 500 edges, all or none, as members of a workflow, or (with an empty id)
+    of none.
 
     `how`: `open` (more calls follow), `seal` (the workflow is whole) or `cancel` (its jobs). Returns a
     `Submitted` per job, or one refusal as text.

@@ -15,7 +15,7 @@ PAGE = 50
 
 
 class UpstreamPage(NamedTuple):
-    """Some upstreams of a job, by id, and the index of the next one; None: there are no more."""
+    """Some upstreams of a job, each as id and standing, and the index of the next one (None: no more)."""
 
     jobs: Sequence[tuple[str, Standing]]
     following: int | None
@@ -36,7 +36,7 @@ def _ids(base: str, lease: Lease, start: int) -> Call[list[str]]:
         if state is None:
             raise NotFound(f"no job {lease.id}: it never existed, or was deleted (retention, erase)")
         if (shown(state), shown(token or b"")) != ("running", lease.token):
-            raise LeaseLost(f"job {lease.id}: another attempt has begun, or it has ended: stop")
+            raise LeaseLost(f"job {lease.id}: the lease of this attempt has ended: stop")
         return [shown(one) for one in ids]
 
     state = ("HMGET", keys.job(base, lease.id), "state", "token")

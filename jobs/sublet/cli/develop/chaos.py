@@ -1,4 +1,4 @@
-"""`chaos`: attack the promises on real servers and processes, by the checkout's tests."""
+"""`chaos`: run the checkout's fault tests, which check Sublet's promises, on real servers and processes."""
 
 import sys
 from argparse import Namespace
@@ -9,7 +9,9 @@ from sublet.source_tree import CHECKOUT, is_checkout
 
 
 def chaos(args: Namespace) -> int:
-    """Run or list the chaos scenarios. Return 1 if a promise was broken or none ran. Raises Invalid."""
+    """Run or list the chaos scenarios. Return 1 if a promise was broken, or no scenario could run. Raises
+    Invalid.
+    """
     if not is_checkout():
         raise Invalid(
             "the chaos suite is in the source checkout, not in the installed package: clone Sublet with git, and run `python3 -m jobs chaos` in the clone"

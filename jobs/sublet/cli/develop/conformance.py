@@ -38,7 +38,7 @@ def _names(only: list[str] | None, groups: list[str] | None) -> set[str]:
     for group in groups or ():
         if group not in GROUPS:
             raise Invalid(
-                f"there is no group {group[:40]!r}{did_you_mean(group, GROUPS)}; they are: {' '.join(GROUPS)}"
+                f"there is no group of rules {group[:40]!r}{did_you_mean(group, GROUPS)}; they are: {' '.join(GROUPS)}"
             )
     for name in only or ():
         if name not in BY_NAME:

@@ -31,7 +31,7 @@ WIDE = 8
 
 
 def dev(args: Namespace) -> int:
-    """Run the platform until Ctrl-C and return its exit code; with --check, only describe the app."""
+    """Run the platform until Ctrl-C or SIGTERM; return its exit code. With --check only describe the app."""
     if not args.app:
         raise Invalid("MODULE:APP is missing: say where the tasks are, or set SUBLET_APP")
     if args.check:
@@ -88,7 +88,7 @@ class EventPrinter:
         self._json, self._unread = as_json, False
 
     def __call__(self, entry: PlatformEvent) -> None:
-        """Print an event (HIDDEN ones only as JSON)."""
+        """Print an event, a HIDDEN one only as JSON. If stdout has no reader any more, stop this process."""
         if self._unread or (entry.event in HIDDEN and not self._json):
             return
         try:

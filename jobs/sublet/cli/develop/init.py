@@ -61,7 +61,7 @@ class Plan(NamedTuple):
 
 def init(args: Namespace) -> int:
     """List the targets, or write the files of one. Raises Invalid; JobsError, with nothing
-    written, if a file exists with other content (those of OWN are left as they are).
+    written, if a file cannot be written, or exists with other content (those of OWN, e.g. a Dockerfile, may).
     """
     found = {folder.name: folder for folder in _targets()}
     if not args.target and args.to is None and args.app is None:

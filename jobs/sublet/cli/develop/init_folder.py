@@ -16,15 +16,15 @@ UNSEEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 def with_folder(text: str, folder: Path) -> str:
     """Return a template's text with the absolute path of `folder` in place of the example folder.
 
-    Raises Invalid if the text names that, and the path has a character of UNQUOTABLE.
+    Raises Invalid if the text names the example folder, and the path has a character of UNQUOTABLE ($, …).
     """
     if not EXAMPLE.search(text):
         return text
     path = os.path.abspath(folder)
     if UNQUOTABLE.search(path):
         raise Invalid(
-            f"the folder {path!r} cannot be written into the files of this target: a path there has no quotes, "
-            "backslash, $, %, backtick, control character or space at its end: rename the folder, or use another (--to)"
+            f"the folder {path!r} cannot be written into the files of this target: a path there must not have quotes, "
+            "a backslash, $, %, a backtick, a control character, or a space at its end: rename the folder, or use another (--to)"
         )
     return "".join(EXAMPLE.sub(_replacement(line, path), line) for line in text.splitlines(keepends=True))
 

@@ -1,4 +1,4 @@
-"""Commands that change jobs or queues. All but `configure` return 1 if one was refused. `cancel`, `retry`,
+"""Commands that change jobs or queues. All but `configure` return 1 if a change was refused. `cancel`, `retry`,
 `promote` and `erase` take ids or a filter.
 """
 
@@ -40,7 +40,7 @@ def cancel(args: Namespace) -> int:
 
 
 def retry(args: Namespace) -> int:
-    """Queue dead or cancelled jobs again, with all their tries."""
+    """Retry dead or cancelled jobs, with all their tries: they are queued, or wait again for their upstream jobs."""
     if args.anew and bulk.given(args):
         raise Invalid("--anew: name the jobs by their ids, not by a filter")
     return _for_each("retry", args, **({"anew": True} if args.anew else {}))
@@ -166,7 +166,7 @@ def configure(args: Namespace) -> int:
         if everywhere != (name in KEPT):
             whose = "a queue: name the queue" if everywhere else "the namespace: leave QUEUE out"
             raise Invalid(
-                f"--{name.replace('_', '-')} is a limit of {whose}, as in {program()} configure {'QUEUE ' if everywhere else ''}--{name.replace('_', '-')} …"
+                f"configure: --{name.replace('_', '-')} is a limit of {whose}, as in {program()} configure {'QUEUE ' if everywhere else ''}--{name.replace('_', '-')} …"
             )
     reports = (
         {"on_dead": None if args.on_dead == "none" else args.on_dead} if hasattr(args, "on_dead") else {}

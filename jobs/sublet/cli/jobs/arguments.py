@@ -1,4 +1,4 @@
-"""Arguments of the commands on jobs and queues."""
+"""The arguments of each command on jobs or queues."""
 
 import os
 

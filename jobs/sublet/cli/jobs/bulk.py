@@ -20,7 +20,9 @@ SHOWN = 20
 
 
 def given(args: Namespace) -> bool:
-    """Whether a filter selects the jobs; else ids do. Raises Invalid for both or neither, or a wrong option."""
+    """Whether a filter selects the jobs; else ids do. Raises Invalid for both or neither, and for
+    --dry-run or --yes with ids.
+    """
     filters = any(getattr(args, name) is not None for name in FILTERS)
     if filters == bool(args.ids):
         raise Invalid(f"give ids, or a filter ({', '.join(f'--{name}' for name in FILTERS)}): one of them")
@@ -30,8 +32,8 @@ def given(args: Namespace) -> bool:
 
 
 def order(verb: str, args: Namespace) -> int:
-    """Count the jobs that match the filter and, without --dry-run, change them by pages, once confirmed or
-    with --yes. Return 1 if one was refused. Raises JobsError if unconfirmed.
+    """Count the jobs that match the filter (in `Selection.states`) and, without --dry-run, change them page
+    by page, once confirmed or with --yes. Return 1 if one was refused. Raises JobsError if unconfirmed.
     """
     with client_of(settings_of(args)) as client:
         replace_ages(args, client)
@@ -65,7 +67,9 @@ def _confirm(verb: str, args: Namespace, found: int) -> None:
         return
     jobs = f"{found:,} {'job' if found == 1 else 'jobs'} will be {DONE[verb]}"
     if not sys.stdin.isatty():
-        raise JobsError(f"{jobs}, but there is no terminal to confirm on: add --yes to {program()} {verb}")
+        raise JobsError(
+            f"{jobs}; nothing was done: there is no terminal to confirm on: add --yes to {program()} {verb}"
+        )
     if ask(f"{jobs}. Type {found} to confirm: ").replace(",", "") != str(found):
         raise JobsError(
             f"the typed number is not {found}: nothing was done; run the command again to confirm"

@@ -62,7 +62,7 @@ class Subscriber:
 
     async def follow(self) -> None:
         """Print events until cancelled; wait for a missing namespace, or if Redis goes away. Raises
-        Unavailable if Redis is away at the start.
+        Unavailable if Redis is away at the start; Forbidden and Unfit at any time.
         """
         after = await self._start()
         while True:

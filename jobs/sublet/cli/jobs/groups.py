@@ -58,8 +58,8 @@ def set_group(args: Namespace) -> int:
 
 
 def rates(given: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with each `rate` or `group_rate`, a pair or None, split into `rate` and `per`; None
-    also removes the burst.
+    """Return settings with each `rate` or `group_rate`, (tokens, seconds) or None, split into `rate` and
+    `per` (`group_per`); None also removes the burst.
     """
     found = dict(given)
     for kind in ("", "group_"):

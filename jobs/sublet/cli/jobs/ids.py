@@ -27,9 +27,9 @@ class IdFinder:
         self._read: tuple[set[str], bool] | None = None
 
     def find(self, word: str, missing: NotFound) -> str:
-        """Return the id `<partition>-<word>`, in any state, else the only one that ends with `word`. Raises
-        Invalid if several do, or may; `missing` if none does, or `word` has fewer than 4 characters; NotFound
-        if only the id is left of a job.
+        """Return the id `<partition>-<word>`, in any state, else the only one in the finder's states that
+        ends with `word`. Raises Invalid if several do, or may; `missing` if none does, or `word` has fewer
+        than 4 characters; NotFound if only the id is left of a job.
         """
         store = self._client.store
         if not store.follow_existing(store.operations.exists()):

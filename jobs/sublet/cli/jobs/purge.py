@@ -21,7 +21,9 @@ from sublet.protocol.person import acting_for
 
 BATCH = 100
 CANCELLED, TAKEN, REFUSED = "cancelled", "taken", "refused"
-"""Outcomes. A worker claimed a `taken` job, or another command changed it, since the count. Redis refused others."""
+"""Outcomes. `taken`: since the count, a worker claimed the job, or another command changed it. `refused`:
+Redis refused to cancel it.
+"""
 
 
 def purge(args: Namespace) -> int:
@@ -125,7 +127,9 @@ async def _purge(
 async def _cancel_queued(
     client: Client, queue: str, kind: str, most: int, counted_at: datetime
 ) -> AsyncIterator[list[str]]:
-    """`kind`: jobs without (`queue`) or with a group (`grouped`)."""
+    """Cancel up to `most` jobs submitted by `counted_at`; yield the outcomes of each batch. `kind`: jobs
+    without (`queue`) or with a group (`grouped`).
+    """
     base, passed, more = client.store.operations.base_of_queue(queue), 0, True
     while most > 0 and more:
         ids = await client.store.run(reads.ids(base, f"{kind}:{queue}", passed, BATCH))

@@ -69,7 +69,7 @@ def find_job(client: SyncClient, job_id: str) -> Job:
 
 
 def list_jobs(args: Namespace) -> int:
-    """Print the next page, of at most 100, that has a job, and the command for the one after it."""
+    """Print the next page that has a job, among the next 100 pages, and the command for the page after."""
     with client_of(settings_of(args)) as client:
         replace_ages(args, client)
         page = read(client, _page(client, args), args)
@@ -171,8 +171,8 @@ def _missing_queue(client: SyncClient, queue: str | None) -> str:
 
 
 def same_command(args: Namespace, command: Sequence[str], flags: Sequence[str]) -> str:
-    """Return `command` with those of `flags` that were given, --redis-url, --namespace and --limit, without
-    password; the caller adds --cursor.
+    """Return `command` with those of `flags` that were given, --redis-url, --namespace and --limit. A URL
+    with user, password or options becomes `"$SUBLET_REDIS_URL"`. The caller adds --cursor.
     """
     words = [program(), *command]
     for flag in ("redis-url", "namespace", *flags):
@@ -191,7 +191,7 @@ def _as_typed(value: str | list[str] | datetime) -> str:
 
 
 def queues(args: Namespace) -> int:
-    """Print all queues: backlog, limits, pauses."""
+    """Print all queues: their waiting and unfinished jobs, bytes, limits and pauses."""
     with client_of(settings_of(args)) as client:
         found, now = read(client, client.store.operations.queues(), args), server_time(client)
     if args.json:
@@ -213,7 +213,9 @@ def _queue_row(queue: Queue, now: datetime) -> list[Cell | str]:
 
 
 def stats(args: Namespace) -> int:
-    """Print the jobs per state, totals and last maintenance; then waiting jobs without a worker, or that one refused."""
+    """Print the jobs per state, totals and last maintenance; then the waiting jobs that no worker serves, or
+    that a worker released as an unknown task.
+    """
     with client_of(settings_of(args)) as client:
         found = read(client, client.store.operations.stats(), args)
         missing = read(client, gaps(client.store.operations.bases))

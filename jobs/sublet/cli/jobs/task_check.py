@@ -37,9 +37,10 @@ def policy_of(flag: str | None) -> str:
 def check_task(
     client: SyncClient, name: str, payload: bytes, policy: str, verb: str = "submit"
 ) -> CheckedTask:
-    """Return the task of a job, with a warning if its name is unknown or its arguments are wrong. Raises
-    Invalid instead for wrong arguments or a misspelt name; with the policy `refuse`, for any unknown name;
-    with `warn`, only for wrong arguments of an unpublished `command`. `verb`: for messages.
+    """Return the task of a job. By default, raises Invalid for wrong arguments or a misspelt or ambiguous
+    name, and returns a warning for any other unknown name. The policy `refuse` raises Invalid for such a name, too;
+    `warn` only returns warnings, but raises Invalid for wrong arguments of `command` if it is not in the catalogue. `verb`:
+    for messages.
 
     With an empty or unreadable catalogue, no name is unknown.
     """

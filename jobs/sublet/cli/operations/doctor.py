@@ -38,7 +38,9 @@ OVERDUE = 5.0
 
 
 def doctor(args: Namespace) -> int:
-    """Print the findings, or --repair the data. Return 1 if a finding is bad or a fault left. Raises Unavailable."""
+    """Print the findings or, with --repair, repair the data. Return 1 if a finding is bad, or a fault is
+    left. Raises Unavailable.
+    """
     if args.repair:
         from sublet.cli.operations.repair import repair_namespace
 

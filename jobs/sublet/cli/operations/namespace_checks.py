@@ -205,8 +205,8 @@ def maintenance(facts: Facts) -> Iterator[Finding]:
 
 
 def workers(facts: Facts) -> Iterator[Finding]:
-    """Does a registered worker (of the 1,000 seen last) lack a heartbeat of the last minute, or wait with all
-    slots or child processes for other jobs?
+    """Has a registered worker (of the 1,000 seen last) had no heartbeat for a minute, or do jobs that wait for
+    other jobs occupy all its slots or child processes?
     """
     if facts.workers is None:
         yield _unread(facts, "workers", "the registered workers cannot be read")

@@ -1,4 +1,4 @@
-"""`scripts`: list the Lua scripts."""
+"""`scripts`: list the Lua scripts, or load them."""
 
 from argparse import Namespace
 

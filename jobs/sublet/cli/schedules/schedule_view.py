@@ -62,7 +62,7 @@ def _time_left(one: Schedule, now: datetime) -> str:
 
 
 def show_schedule(one: Schedule, now: datetime) -> None:
-    """Print a schedule in full; `now` is Redis's time."""
+    """Print a schedule, without most options of its jobs; `now` is Redis's time."""
     write(f"{paint(one.name, 'bold')}   {paint(one.state, COLOURS[one.state])}")
     for name, text in _facts(one, now):
         lines = textwrap.wrap(clean(text), WRAPPED) if name == "when" else [clean(text)]

@@ -82,7 +82,7 @@ def _not_found(client: SyncClient, name: str, error: NotFound) -> NotFound:
 
 
 def add(args: Namespace) -> int:
-    """Create or replace a schedule, with the task's options or defaults for absent ones, and print it."""
+    """Create or replace a schedule, and print it. Options that are not given are the task's or defaults."""
     name, payload = check_name(args.name), payload_of(text_of(args.payload))
     place = getattr(args, "app", None) or os.environ.get("SUBLET_APP")
     app, task, policy = None, CheckedTask(args.task, Options()), policy_of(args.check_tasks)

@@ -57,8 +57,8 @@ def tick(args: Namespace) -> int:
 
 
 class LocalWorkers:
-    """Summons workers of all pools but those of `sublet dev`, for a tick. Those with the invoker `process`
-    start on this machine.
+    """Summons workers of all pools but those of `sublet dev`, for a tick. Workers of pools with the invoker
+    `process` start on this machine.
     """
 
     def __init__(self, app: str, settings: Settings) -> None:

@@ -88,7 +88,7 @@ def _failure(pool: Pool, now: datetime) -> Cell:
 
 
 def set_pool(args: Namespace) -> int:
-    """Create a pool, or change the given options of one. Tries again if it changed meanwhile."""
+    """Create a pool, or change the given options of one. Tries up to 5 times if it changes meanwhile."""
     given = {name: getattr(args, name) for name in OPTIONS if hasattr(args, name)}
     if "queues" in given:
         given["queues"] = tuple(given["queues"])
@@ -109,7 +109,9 @@ def _change(client: SyncClient, name: str, given: dict[str, Any]) -> tuple[str, 
     for attempts_left in reversed(range(ATTEMPTS)):
         before = _find(client, name)
         if before is None and "queues" not in given:
-            raise Invalid(f"--queues is missing: name the queues of the new pool {name[:130]}")
+            raise Invalid(
+                f"--queues is missing: pool {name[:130]} is new, or its settings cannot be read: name its queues"
+            )
         try:
             # without a revision: it also replaces settings that cannot be read
             is_broken = before is None and name in read(client, pools.names(client.store.operations.bases))

@@ -1,4 +1,4 @@
-"""The start of a worker."""
+"""The start of a worker: check queues and pool, store schedules."""
 
 import asyncio
 from argparse import Namespace
@@ -20,7 +20,7 @@ UNKNOWN = 5
 @dataclass
 class Start:
     """What a worker does before it claims. `apps`: by MODULE:APP. `address`: of its job source, without
-    password. `connect` and signals set the rest.
+    password. `connect` adds to `warnings` and sets `pool_exists`; a signal sets `stopped`.
     """
 
     apps: Mapping[str, App]
@@ -31,8 +31,9 @@ class Start:
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def connect(self, source: JobSource) -> float:
-        """Wait until the source answers; if it is Redis, check queues and pool, and store schedules. Add to
-        `warnings`; return the seconds waited. Raises Unavailable after --wait or --for.
+        """Wait until the source answers; if it is Redis, check queues and pool (not with --summons), and
+        store schedules. Add to `warnings`; return the seconds waited. Raises Unavailable after --wait or
+        --for, at once if it is lasting.
         """
         on_signals(self.stopped.set)
         limits = [seconds for seconds in (self.args.wait, self.args.seconds) if seconds is not None]

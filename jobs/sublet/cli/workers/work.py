@@ -45,8 +45,8 @@ THREAD_GRACE = 0.25
 
 
 def work(args: Namespace) -> int:
-    """Store the apps' schedules (unless --source); run a worker until a signal, empty queues (--drain), a
-    time or a number of jobs. Print a summary. Return 1 if the worker stalled.
+    """Store the apps' schedules (not over HTTP); run a worker until a signal, `workers drain`, empty queues
+    (--drain), a time or a number of jobs. Print a summary. Return 1 if the worker stalled, else 0.
     """
     _check_arguments(args)
     _export_flags(args)
@@ -198,8 +198,8 @@ def _http_source(url: str, app: App) -> JobSource:
 
 
 def exit_despite_running_tasks(stuck: int, code: int) -> None:
-    """Exit with `code` at once if `stuck` tasks (more than 0) ignored their cancellation, or threads of tasks
-    do not end: Python would wait for them. Else return, and force the exit 3 s later.
+    """Exit with `code` if `stuck` (tasks that ignored their cancellation) is above 0, or threads of tasks do
+    not end in 0.25 s: Python would wait for them. Else return, and force the exit 3 s later.
     """
     until = time.monotonic() + THREAD_GRACE
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]

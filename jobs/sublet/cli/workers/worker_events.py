@@ -1,4 +1,4 @@
-"""A worker's events: text on a terminal, else JSON lines. Never contains tokens or payloads."""
+"""A worker's events: text on a terminal without --json, else JSON lines; without tokens and payloads."""
 
 import asyncio
 import json
@@ -29,7 +29,9 @@ _ANSWER = re.compile(r"(.*): (?:scheduled (\d+)|(queued|dead|cancelled|LEASE_LOS
 
 
 class EventPrinter:
-    """Prints a worker's events, those of one turn of the event loop in one write; if quiet, only the summary."""
+    """Prints a worker's events, those of one turn of the event loop in one write; if quiet, only the summary.
+    If the reader of the stream has gone, sends SIGTERM to this process.
+    """
 
     def __init__(self, stream: TextIO, as_json: bool, quiet: bool) -> None:
         self._stream, self._json, self._quiet = stream, as_json, quiet
@@ -179,8 +181,8 @@ class OneLineFormatter(logging.Formatter):
 
 
 def log_to_stderr(as_json: bool, debug: bool = False) -> None:
-    """Log to stderr, one line per record from INFO on (`debug`: all that loggers pass), unless the app
-    configured logging.
+    """Log to stderr, one line per record from INFO on (`debug`: also below, if a logger's own level allows
+    it), unless the app configured logging.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(as_json))

@@ -21,7 +21,7 @@ LAST_WORDS = 400
 
 
 class Client:
-    """The command line of the client under test. Raises Invalid if the program does not exist."""
+    """The command line of the client under test. Raises Invalid if its program is missing or not executable."""
 
     def __init__(self, command: Sequence[str]) -> None:
         program = shutil.which(command[0])

@@ -58,7 +58,11 @@ def _own_name(context: TrialContext) -> str:
     bad = next((name for name in names if not keys.is_name(name)), None)
     if bad is not None:
         return f"the worker's name {bad[:140]!r} is not 1 to 128 of A-Z a-z 0-9 _ . : -"
-    return f"one process used {len(names)} names" if len(names) > context.started else ""
+    return (
+        f"one process used several names: {len(names)} names in {context.started} runs of `work`"
+        if len(names) > context.started
+        else ""
+    )
 
 
 def _names_queues(context: TrialContext) -> str:
@@ -78,7 +82,7 @@ def _durations(context: TrialContext) -> str:
             (delay for delay in seen.args[2::5] if not delay.isdigit() or int(delay) > DELAY_MAX), None
         )
         if bad is not None:
-            return f"release sent a delay of {bad[:40]} ms"
+            return f"release sent a delay of {bad[:40]} ms: use 0 to {DELAY_MAX}"
     if any(
         word.startswith("at=")
         for seen in context.seen("submit")

@@ -218,7 +218,9 @@ class TrialContext:
         while not await holds():
             for worker in self.workers:
                 if worker.exit is not None:
-                    raise WorkerEnded(f"`work` ended by itself with exit code {worker.exit}{worker.words()}")
+                    raise WorkerEnded(
+                        f"`work` must run until SIGTERM; it ended by itself with exit code {worker.exit}{worker.words()}"
+                    )
             if asyncio.get_running_loop().time() > until:
                 raise RuleBroken(f"{what} within {seconds:g} s")
             await asyncio.sleep(POLL)

@@ -57,7 +57,9 @@ def _was_answered(context: TrialContext, job_id: str, verb: str) -> bool:
 
 
 async def lost_claim(context: TrialContext) -> None:
-    """Lose the reply of a claim, then withhold one on an open connection: each job must run once."""
+    """Lose a claim's reply: its jobs must run once. Then withhold one on an open connection: its job must be
+    completed.
+    """
     with context.rule("repeats-claim"):
         context.proxy.faults.append(Fault("claim", REPLY_LOST, lambda seen: bool(seen.given())))
         ids = [await context.submit("sleep", {"seconds": 0.5}) for _ in range(2)]
@@ -96,7 +98,9 @@ async def lost_heartbeat(context: TrialContext) -> None:
         job_id = await context.submit("sleep", {"seconds": LEASE * 1.7})
         job = await context.completed(job_id, "a job with a lost heartbeat")
         if job.attempt != 1:
-            raise RuleBroken(f"a job with a lost heartbeat took {job.attempt} attempts")
+            raise RuleBroken(
+                f"a job with a lost heartbeat took {job.attempt} attempts: repeat a heartbeat without a reply before the lease ends"
+            )
         if not kept_back.spent:
             raise RuleBroken("no heartbeat was sent")
         claim, end = context.claim_of(job_id), context.about(job_id, "complete")[0]
@@ -115,7 +119,7 @@ async def lost_heartbeat(context: TrialContext) -> None:
 
 
 async def lost_ending(context: TrialContext) -> None:
-    """For each kind of outcome, lose a request and then the reply of the next one: the client must repeat it."""
+    """Of complete, fail and release, lose a request, then the next one's reply: the client must repeat it."""
     context.proxy.faults += [Fault(verb, fate) for verb in ENDINGS for fate in (REQUEST_LOST, REPLY_LOST)]
     with context.rule("repeats-ending"):
         ids = {

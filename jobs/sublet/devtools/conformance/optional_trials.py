@@ -54,7 +54,7 @@ async def errand(context: TrialContext) -> None:
     with context.rule("keeps-steps"):
         stored = await context.raw("HGET", key, "step:draw")
         if stored is None:
-            raise RuleBroken("`errand` has not kept its step `draw`")
+            raise RuleBroken("the worker has not stored the step `draw` of `errand`")
         drawn = json.loads(calls.kept(stored).value)
         await context.completed(job_id, "a job for `errand`")
         text = await context.raw("HGET", key, "result")
@@ -88,7 +88,7 @@ async def register(context: TrialContext) -> None:
         calls = context.seen("enlist")
         if not calls or calls[0].at > context.seen("claim")[0].at or calls[0].args[0] != name:
             raise RuleBroken("the worker claimed before it enlisted under the same name")
-        if not isinstance(json.loads(calls[0].args[3]), dict):
+        if not isinstance(_json(calls[0].args[3]), dict):
             raise RuleBroken(f"the worker's description is not a JSON object: {calls[0].args[3][:80]}")
     job_id = await context.submit("sleep", {"seconds": OBSERVED})
     await context.holding(job_id)
@@ -136,7 +136,9 @@ async def drain(context: TrialContext) -> None:
         job = await context.completed(job_id, "the job of a draining worker", RENEWED + LEASE)
         code = await worker.wait(15)
         if code != 0 or job.attempt != 1:
-            raise RuleBroken(f"a draining worker should finish its job and exit 0; its exit code is {code}")
+            raise RuleBroken(
+                f"a draining worker should finish its job in one attempt and exit 0; it took {job.attempt}, and its exit code is {code}"
+            )
         if (await context.job(after)).state is not State.QUEUED:
             raise RuleBroken("the worker claimed another job after it was answered `drain`")
         if await context.raw("EXISTS", keys.worker(context.base, name)):

@@ -37,7 +37,7 @@ class Seen:
 
     @property
     def refused(self) -> str:
-        """The message of an error reply; empty after another reply, or without any."""
+        """The message of the server's error reply; empty after another reply, or without any."""
         return self.reply if isinstance(self.reply, ErrorReply) else ""
 
     def given(self) -> list[str]:
@@ -70,8 +70,8 @@ def text(value: Any) -> str:
 
 
 class Proxy:
-    """Listens on a port; opens a connection to the server for each of the client's. Records all commands in
-    `log`, and injects `faults`.
+    """Listens on a port, and passes on what comes from the client and the server. Records each command in
+    `log`, and injects `faults`. After a SUBSCRIBE or MONITOR, a connection takes no more commands.
     """
 
     def __init__(self, server_url: str) -> None:

@@ -25,8 +25,8 @@ async def read_command(reader: asyncio.StreamReader) -> tuple[bytes, list[bytes]
 
 
 async def read_reply(reader: asyncio.StreamReader) -> tuple[bytes, Any]:
-    """Read one reply of RESP2 or RESP3. Return its bytes and value: text as bytes, maps as flat lists, errors
-    as ErrorReply.
+    """Read one reply of RESP2 or RESP3. Return its raw bytes and its value: int, None, list (a map: flat),
+    ErrorReply, else bytes.
     """
     head = await reader.readuntil(LINE)
     kind, rest = head[:1], head[1:-2]

@@ -14,7 +14,7 @@ class Rule(NamedTuple):
     sentence: str
     advice: str
     group: str = ""
-    """The optional group of rules that has this rule; empty: every client is examined for it."""
+    """The optional group that has this rule; empty: it is in CORE."""
 
 
 RULES = (
@@ -155,7 +155,7 @@ class Judge:
         return name in self._seen
 
     def verdicts(self) -> list[Verdict]:
-        """Return one verdict per examined rule, in the order of RULES. A rule without a record is not kept."""
+        """Return one verdict per examined rule, in the order of RULES: broken for a rule without a record."""
         return [
             Verdict(rule, self._seen.get(rule.name, "no trial could observe the rule"))
             for rule in RULES

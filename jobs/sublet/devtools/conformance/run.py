@@ -70,8 +70,8 @@ async def examine(
     TIMED rules are tried again; the second verdict counts.
 
     `report` gets the numbers of finished and all trials. Raises Invalid for a missing command, or another URL
-    than redis:// or unix://, JobsError if the client sends no claim or lacks a task, Unavailable without a
-    server.
+    than redis:// or unix://, JobsError if the client sends no claim, lacks a task or ends `sleep` too soon,
+    Unavailable without a server.
     """
     client, judge = Client(command), Judge(names or CORE)
     chosen = [trial for trial in TRIALS if judge.wants(*trial.rules)]
@@ -108,7 +108,7 @@ async def _try_tasks(context: TrialContext) -> None:
     for task, job_id in ids.items():
         end = next(iter(context.about(job_id, *ENDINGS)), None)
         if end and "unknown_task" in end.args:
-            raise RuleBroken(f"the worker has no task `{task}`")
+            raise RuleBroken(f"the worker has no task `{task}`, or refuses its arguments")
     claim, ends = context.claim_of(ids["sleep"]), context.about(ids["sleep"], "complete")
     if claim and ends and ends[0].at - claim.at < FIRST_SLEEP / 2:
         raise RuleBroken(

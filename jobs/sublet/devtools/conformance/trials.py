@@ -1,4 +1,4 @@
-"""Trials without faults: the jobs that a producer stores, and how a worker runs them."""
+"""Trials of a producer's submits, and of a worker whose connection has no faults."""
 
 import asyncio
 import json
@@ -214,7 +214,9 @@ async def _kept_alive(context: TrialContext, job_id: str) -> None:
     ]
     gap = max(later - earlier for earlier, later in pairwise(moments))
     if gap > BEAT_MAX:
-        raise RuleBroken(f"a running job had no heartbeat for {gap:.1f} s, with a lease of {LEASE} s")
+        raise RuleBroken(
+            f"a running job had no heartbeat for {gap:.1f} s: with a lease of {LEASE} s send one every {LEASE / 3:g} s"
+        )
     if job.attempt != 1:
         raise RuleBroken(
             f"a job that takes longer than its lease took {job.attempt} attempts, though heartbeats arrived: each must extend the lease"
@@ -230,7 +232,9 @@ async def cancel(context: TrialContext) -> None:
         await context.run(verbs.cancel(context.base, job_id, 1))
         job = await context.ended(job_id, "a running job that was cancelled", 2 * LEASE)
         if job.state is not State.CANCELLED or job.attempts[-1].code != "cancelled":
-            raise RuleBroken(f"a running job that was cancelled is {describe(job)}")
+            raise RuleBroken(
+                f"a running job that was cancelled did not fail as `cancelled`: it is {describe(job)}"
+            )
         await context.completed(await context.submit("echo"), "the next job after a cancelled one", LEASE + 2)
 
 
@@ -268,7 +272,7 @@ async def _lose_one(
     held, followed = context.claim_of(other), context.claim_of(after)
     if held and followed and held.at < told and followed.at > context.about(other, "complete")[0].at:
         raise RuleBroken(
-            f"after {answer} the slot was not freed: the next job was claimed only after the other one had ended"
+            f"after {answer} the slot was not freed: the next job was claimed only after the other running job had ended"
         )
     late = [
         seen.verb

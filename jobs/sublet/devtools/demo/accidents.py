@@ -41,7 +41,7 @@ class Show:
 
 async def kill(show: Show, at: float) -> None:
     """When the share `at` of the work is done, kill a worker that runs jobs, if one is found within 10 s; wait
-    until others have taken them over. Raises DemoFailed after 22 s.
+    until others have taken them over. Raises DemoFailed after 22 s, or if a job is missing.
     """
     caught = await _catch(show, at)
     if caught:

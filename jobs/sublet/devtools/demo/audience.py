@@ -17,8 +17,8 @@ LINES_MAX = 8
 
 
 class Audience:
-    """Logs and counts events. Shows processes' starts, ends and failures until `end_show`; keeps later
-    ones.
+    """Logs and counts events. Until `end_show`, shows workers' starts and ends, and failures of other
+    processes; then keeps events for `print_lines`.
     """
 
     def __init__(self, screen: Screen) -> None:
@@ -39,7 +39,7 @@ class Audience:
         self.screen.add_event(self.seconds, sign, words)
 
     def __call__(self, event: PlatformEvent) -> None:
-        """Receive an event of the platform."""
+        """Log and count an event of the platform; show or keep it."""
         worker = self.ledger.record(event)
         self._log(event)
         if (event.source, event.event) == ("api", "ready"):

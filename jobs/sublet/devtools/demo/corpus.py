@@ -1,4 +1,4 @@
-"""Files to analyse: the standard library's and, if few, packages'."""
+"""Files to analyse: those of the standard library; if these are few, also those of installed packages."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True)
 class Corpus:
-    """Files: `standard` of the standard library, then packages'. `roots`: their folders."""
+    """`files`: first `standard` ones of the standard library, then packages'. `roots`: their folders."""
 
     files: tuple[Path, ...]
     standard: int

@@ -53,7 +53,7 @@ class Worker:
                 os.kill(self.pid, number)
 
     def _await(self, state: str) -> None:
-        """WNOWAIT leaves the exit status."""
+        """Wait until the process is in `state` or has ended; WNOWAIT leaves the exit status."""
         if hasattr(os, "waitid"):
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self.pid, getattr(os, state) | os.WEXITED | os.WNOWAIT)

@@ -36,7 +36,7 @@ LAST_LINES = 1.0
 
 def run(once: bool, json: bool, call: str, screen: Screen | None = None) -> int:
     """Run the demo. Return 0 if each job ended once, one was recovered and a late report refused; else 1; 128
-    + the signal that ended the demo early. A second Ctrl-C exits without returning.
+    + the signal that stopped it, except Ctrl-C after the results. A second signal exits without returning.
 
     With `json`, progress goes to stderr and the tally to stdout. Without `once`, all processes run until
     Ctrl-C. `call` is this program's command line. Raises JobsError when the demo cannot continue.

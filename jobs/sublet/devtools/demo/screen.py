@@ -82,7 +82,7 @@ class Screen:
         self.console.print(f"  [dim]{name:<9}[/dim]{escape(words)}")
 
     def phrases(self, phrases: Sequence[str], style: str = "") -> None:
-        """Print phrases separated by dots, with line breaks only there."""
+        """Print phrases separated by dots. Lines break there, and within a phrase that is wider than the screen."""
         lines = [""]
         for phrase in phrases:
             longer = f"{lines[-1]} · {phrase}" if lines[-1] else f"  {phrase}"
@@ -102,7 +102,7 @@ class Screen:
         self.console.print(Padding(table, (0, 0, 0, 2), expand=False), soft_wrap=False)
 
     def add_event(self, seconds: float, sign: str, words: str) -> None:
-        """Show an event: below the bar, at the next `draw`, or as a line."""
+        """Show an event: below the bar at the next `draw`; if plain, at once as a line."""
         self._events.append((seconds, sign, words))
         if self.plain:
             self.console.print(f"{seconds:6.1f} s  {sign} {escape(words)}")

@@ -58,7 +58,7 @@ _NO_CODE = {
 
 
 def _structure(path: str, tree: ast.Module) -> Report:
-    """An explicit stack: generated code may exceed Python's recursion limit."""
+    """Count functions, classes and depth with a stack: generated code may exceed Python's recursion limit."""
     report = Report(path=path)
     stack: list[tuple[ast.AST, int]] = [(tree, 0)]
     while stack:

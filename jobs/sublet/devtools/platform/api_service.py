@@ -60,7 +60,9 @@ class ApiService:
                 break
             port = self._port
         where = f"on port {self._port}" if self._port else "on any port"
-        raise JobsError(f"the HTTP API did not start {where}: see its output above")
+        raise JobsError(
+            f"the HTTP API did not start {where} in time: see its output above (of the demo: .sublet/demo/api.log)"
+        )
 
     @property
     def exit(self) -> int | None:
@@ -126,8 +128,8 @@ class ApiService:
 
 
 def environment(env: Mapping[str, str]) -> dict[str, Any]:
-    """Return a child's environment: this one's without settings of `sublet serve`, with `env` and the path to
-    import Sublet.
+    """Return a child's environment: this process's, without settings of `sublet serve`, with `env` and the
+    path to import Sublet.
     """
     kept = {name: value for name, value in os.environ.items() if name not in OURS}
     path = os.pathsep.join(filter(None, [*import_folders(), os.environ.get("PYTHONPATH")]))

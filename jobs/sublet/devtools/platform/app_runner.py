@@ -76,8 +76,8 @@ class AppRunner:
             await self.workers.store.publish(tasks, starting=True)
 
     def loops(self, over: asyncio.Event, ready: asyncio.Event) -> list[Coroutine[Any, Any, None]]:
-        """Return coroutines, which the caller runs, and cancels when `over` is set. From `ready` on, they
-        report the pool's load.
+        """Return coroutines, which the caller runs, and cancels when `over` is set. From `ready` on, one
+        reports the pool's load.
         """
         loops = [*self.workers.loops(), self._sync(), self._report_load(ready), self._output.run()]
         return [*loops, self.reload.run(over)] if self._config.reload else loops

@@ -50,7 +50,7 @@ async def inspect_app(app: str, env: Mapping[str, str]) -> AppInfo:
     except ValueError:
         raise AppBroken(
             _error_message(stderr)
-            or f"{app} cannot be described: its import ended the process. Keep exit() out of the module's top level"
+            or f"{app} cannot be described: its import ended the process, or wrote to file descriptor 1. Keep os._exit() and such output out of the module's top level"
         ) from None
 
 
@@ -67,12 +67,14 @@ async def sync_schedules(app: str, env: Mapping[str, str]) -> list[str]:
     except (ValueError, TypeError, KeyError):
         raise AppBroken(
             _error_message(stderr)
-            or f"`sublet schedules sync {app}` ended without output. Keep exit() out of the module's top level"
+            or f"`sublet schedules sync {app}` printed no result. Keep os._exit(), and output to file descriptor 1, out of the module's top level"
         ) from None
 
 
 async def _run(words: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Output goes to files: a process left behind would keep a pipe open."""
+    """Run `sublet` with `words`; return stdout and stderr. Output goes to files: a process left behind would
+    keep a pipe open.
+    """
     command = [sys.executable, "-P", "-m", "sublet", *words]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = await asyncio.to_thread(spawn_bound, command, stdout=out, stderr=err, env=environment(env))

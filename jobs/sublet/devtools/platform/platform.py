@@ -95,8 +95,8 @@ class Platform:
         self._over.set()
 
     async def run(self, companion: Companion | None = None) -> int:
-        """Run until SIGINT, SIGTERM, SIGHUP or a call of `stop`. Return 0; STOPPED_AT_ONCE (130) after a
-        second one: then leave with `os._exit`. Raises Unavailable, Invalid or JobsError if a part cannot
+        """Run until SIGINT, SIGTERM, SIGHUP or a call of `stop`. Return 0, or, after a
+        second of these, STOPPED_AT_ONCE (130): then leave with `os._exit`. Raises Unavailable, Invalid or JobsError if a part cannot
         start, and any exception of `companion`.
         """
         with _signals(self.stop):

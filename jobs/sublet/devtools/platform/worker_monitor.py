@@ -45,7 +45,7 @@ class WorkerMonitor:
         self._changed.set()
 
     async def run(self) -> None:
-        """Check every 2 s until cancelled."""
+        """Check every 2 s, or sooner after `check_soon`, until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
@@ -58,7 +58,7 @@ class WorkerMonitor:
 
     async def check(self) -> None:
         """End leases of this machine's dead workers, and summon others; kill those of `own` without heartbeats
-        for 12 s (60 s before the first), or a longer lease. Raises Unavailable.
+        for 12 s (60 s before the first), or for the lease if longer. Raises Unavailable.
         """
         known = await self._store.workers()
         dead = {worker.name: worker.life for worker in known if host_identity.is_gone(worker.about, self._me)}

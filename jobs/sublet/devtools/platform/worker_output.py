@@ -35,7 +35,7 @@ class WorkerOutput:
             self._left, self._omitted = self._lines_max, 0
 
     def read_line(self, worker: Spawned, line: str) -> None:
-        """Report a worker's line as an event, or omit and count it."""
+        """Report a worker's line as an event. Omits excess lines, which it counts, and events in OMITTED."""
         if not line.startswith('{"event":"'):
             self._pass_on("worker", "log", f"{worker.pid} │ {line}", pid=worker.pid)
         elif self._left <= 0 and line.startswith(('{"event":"completed"', '{"event":"started"')):

@@ -70,4 +70,4 @@ FORMS = {
     "emit": _Form(_text, _raw, lambda nothing: None, lambda nothing: None),
     "upstream": _Form(int, int, _write_page, _read_page),
 }
-"""The questions, by the method of `JobSource` that answers."""
+"""Converters of questions and answers, by the method of `JobSource` that answers."""

@@ -19,7 +19,7 @@ KEPT_BYTES, KEPT_CHUNKS = 4 * BATCH_BYTES, 10 * EMIT_MAX
 
 
 class Emitter:
-    """The unsent chunks of one attempt. For one event loop."""
+    """Sends the chunks of one attempt by `send`; `again` waits before a repeated call. For one event loop."""
 
     def __init__(
         self, send: Callable[[Emission], Awaitable[Any]], again: Callable[[], Awaitable[None]]
@@ -33,7 +33,9 @@ class Emitter:
         self._sending: asyncio.Task[None] | None = None
 
     async def add(self, chunk: bytes) -> None:
-        """Add a chunk; it is sent within about 50 ms. Raises the error of an earlier send."""
+        """Add a chunk; it is sent within about 50 ms. First sends the earlier ones if they are too many.
+        Raises the error of an earlier send.
+        """
         if self._bytes >= KEPT_BYTES or len(self._unsent) >= KEPT_CHUNKS:
             await self.flush()
         if self._error:

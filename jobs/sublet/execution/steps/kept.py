@@ -24,7 +24,7 @@ from sublet.protocol.keys import check_name
 from sublet.steps.calls import STEP_MAX, Called, CalledJob, Kept
 from sublet.steps.waits import Suspended
 from sublet.tasks.arguments import InvalidResult
-from sublet.tasks.json.codec import JsonCodec
+from sublet.tasks.json.codec import JsonCodec, mismatch
 
 T = TypeVar("T")
 
@@ -268,7 +268,7 @@ def _dump(name: str, function: Callable[..., Any], result: Any) -> bytes:
     try:
         value = _codec(function).dump(result, warnings="error")
     except PydanticSerializationError as error:
-        raise InvalidResult(f"step {name}: its result cannot be written as JSON: {error}") from None
+        raise InvalidResult(f"step {name} returned a value {mismatch(error)}") from None
     if len(value) > STEP_MAX:
         raise InvalidResult(
             f"step {name} returned {len(value):,} bytes (JSON): at most {STEP_MAX:,} are kept: store the data elsewhere, "

@@ -71,7 +71,7 @@ def _outcome(storage: Storage | None, job_id: str, standing: Standing) -> Outcom
 
 
 def large_result(storage: Storage | None, job_id: str, reference: bytes) -> bytes:
-    """Fetch a result stored outside Redis. Raises PayloadLost, Unavailable, Invalid."""
+    """Fetch a result stored outside Redis. Raises PayloadLost, Unavailable; Invalid without `storage`."""
     if storage is None:
         raise Invalid(
             f"the result of job {job_id} is stored outside Redis, and this worker has no large_payloads: "

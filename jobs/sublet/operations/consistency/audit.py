@@ -76,7 +76,9 @@ class Fault(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the item is an unfinished job that does not exist: only its id is left in a sorted set."""
+        """Whether an unfinished job does not exist, but a sorted set has its id: the item, or a job of this
+        workflow.
+        """
         return "gone" in self.found.split(", ")
 
     @property
@@ -114,8 +116,8 @@ def audit(
     report: Report = lambda looked, size, faults: None,
     mend: Mend | None = None,
 ) -> Plan[Audit]:
-    """Check these partitions, or about `most` items of each. `audit` passes repairable faults to `mend`, and leaves
-    these out of the result; it writes nothing itself.
+    """Check these partitions, or about `most` items of each. `audit` passes repairable faults to `mend`, if
+    given, and leaves these out of the result; it writes nothing itself.
     """
     looked, left, whole, faults = 0, len(bases), True, list[Fault]()
 
@@ -247,7 +249,9 @@ class Scan:
 
 
 def ask(base: str, how: str, seen: Sequence[tuple[str, str]]) -> Plan[list[Fault]]:
-    """Check these items by the script `repair`; return the faults. `how="mend"` also repairs them."""
+    """Check these items (`seen_in`, `name`) by the script `repair`; return the faults. `how="mend"` also
+    repairs them.
+    """
     try:
         answers = yield verbs.repair(base, how, seen)
     except (Unfit, Invalid) as error:

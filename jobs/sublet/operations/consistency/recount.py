@@ -66,7 +66,7 @@ class Sums:
 
 
 class ChangedJobs:
-    """The jobs that have changed since a moment, from the event stream."""
+    """The jobs that have changed since the event with the id `stamp`, from the event stream."""
 
     def __init__(self, base: str, stamp: str) -> None:
         self.base, self.stamp = base, stamp

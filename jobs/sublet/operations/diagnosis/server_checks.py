@@ -139,7 +139,7 @@ def eviction(facts: Facts) -> Iterator[Finding]:
 
 
 def memory(facts: Facts) -> Iterator[Finding]:
-    """Check whether there is enough memory, also for new jobs."""
+    """Check whether over 80 % of `maxmemory` is used, or so much that new jobs are refused."""
     used, most = used_memory(facts.info), int(facts.info.get("maxmemory", 0))
     if used is None:
         yield unknown(facts, "memory", "INFO does not report used_memory")
@@ -172,7 +172,7 @@ def used_memory(info: dict[str, Any]) -> int | None:
 
 
 def persistence_kind(facts: Facts) -> Literal["aof", "snapshots", "none"] | None:
-    """Return how the server stores jobs on disk; None if unknown."""
+    """Return how the server stores jobs on disk, as far as the user may read that; None if unknown."""
     info, save = facts.info, facts.config["save"]
     if "aof_enabled" not in info:
         return None

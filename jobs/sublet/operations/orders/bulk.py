@@ -141,7 +141,7 @@ Order = Callable[[JobSummary, str], Plan[tuple[str, tuple[bytes, ...]]]]
 
 
 class _Course(NamedTuple):
-    """How far an order has come: its begin or its count's (ms), jobs found, id, place in the list."""
+    """How far an order has come: when it, or its count, began (ms); jobs found; id; place in the list."""
 
     began: int
     found: int
@@ -165,11 +165,11 @@ def order_page(
     all pages. A cancel also closes an open workflow.
 
     Raises Changed, before the page changes a job, if the pages have found over a tenth more jobs than `expected`;
-    Invalid for an unknown cursor; NotFound and WrongState for a workflow.
+    Invalid for an unknown cursor; NotFound for an unknown workflow; WrongState to retry a cancelled one.
     """
-    if wanted.workflow is not None and wanted.within is None and cursor is None:
-        yield from _enter(sections[0][0], wanted.workflow, name if order else "")
     course = yield from _course(cursor, counted_at)
+    if wanted.workflow is not None and wanted.within is None and cursor is None:
+        yield from _enter(sections, wanted, name if order else "", expected, course.place)
     began = EPOCH + course.began * MS
     page: Page = yield from job_list.list_jobs(sections, wanted.listed(), PAGE, course.place, is_rising=True)
     jobs = [*{job.id: job for job in page.jobs if wanted.takes(job, began)}.values()]
@@ -205,10 +205,18 @@ def _stop_at_more(found: int, before: int, expected: int | None) -> None:
         )
 
 
-def _enter(base: str, workflow_id: str, name: str) -> Plan[None]:
-    """Begin the order `name` (empty: a count) for a workflow."""
+def _enter(
+    sections: job_list.Sections, wanted: Selection, name: str, expected: int | None, place: str | None
+) -> Plan[None]:
+    """Cancel an open workflow if the order `name` is `cancel` (empty: a count). Raises NotFound; Changed as
+    `order_page`; WrongState to retry a cancelled one.
+    """
+    base, workflow_id = sections[0][0], wanted.workflow or ""
     state: str = yield members.state(base, workflow_id)
     if name == "cancel" and state == "open":
+        if expected is not None:  # the close itself cancels jobs
+            page: Page = yield from job_list.list_jobs(sections, wanted.listed(), PAGE, place, is_rising=True)
+            _stop_at_more(len(page.jobs), 0, expected)
         yield storing.workflow(base, workflow_id, "cancel")
     if name == "retry" and state == "cancelled":
         raise WrongState(
@@ -217,7 +225,9 @@ def _enter(base: str, workflow_id: str, name: str) -> Plan[None]:
 
 
 def _causes(base: str, jobs: Sequence[JobSummary]) -> Plan[list[JobSummary]]:
-    """Return these jobs without those that come back by the retry of another one."""
+    """Return these jobs without those that the retry of their upstream brings back, and those whose workflow
+    was never sealed.
+    """
     some = [job.id for job in jobs if _cause(job) in CASCADES]
     others = (yield from members.brought_back(base, some)) if some else set[str]()
     return [job for job in jobs if job.id not in others]

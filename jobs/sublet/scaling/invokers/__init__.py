@@ -170,7 +170,7 @@ def invokers_of(
 
 
 def why_missing(kind: str, environment: Mapping[str, str] | None = None) -> str:
-    """Return why this process lacks the invoker of this kind, once the caller has found that it does."""
+    """Return the reason why this process has no invoker of this kind. Call it only for a missing one."""
     found = held_secrets.environment() if environment is None else environment
     if kind == "http":
         return "SUBLET_SIGNING_SECRETS is not set"

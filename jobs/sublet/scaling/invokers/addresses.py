@@ -126,8 +126,8 @@ def is_public(text: str) -> bool:
 
 
 def reach_of(text: str) -> Reach | None:
-    """Return the least reach that allows an IP address. None: it is never allowed, as a cloud's
-    metadata service, or is no address in canonical form.
+    """Return the least reach that allows an IP address. None: it is a cloud's metadata service, which is
+    never allowed, or not an address in canonical form.
     """
     try:
         address = ipaddress.ip_address(text)

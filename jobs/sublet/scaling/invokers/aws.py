@@ -25,8 +25,8 @@ class LambdaInvoker:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def invoke(self, request: Invocation) -> None:
-        """Invoke the function once per summons. Raises InvocationFailed with those refused or not answered
-        in time; the latter may have started workers.
+        """Invoke the function once per summons. Raises InvocationFailed with the summonses whose calls
+        failed; those not answered in time may have started workers.
         """
         await call_each(request, lambda summons: self._call(request, summons), self._turns)
 
@@ -69,7 +69,7 @@ class LambdaInvoker:
 
 
 def _why(error: Exception) -> str:
-    """AWS's own message names accounts and roles."""
+    """Return why a call failed, without AWS's own message, which names accounts and roles."""
     if isinstance(error, InvocationFailed):
         return str(error)
     answer = getattr(error, "response", None) or {}

@@ -60,7 +60,7 @@ class HttpInvoker:
 
     async def invoke(self, request: Invocation) -> None:
         """Post to the pool's URL once for each summons. Raises InvocationFailed with those without a status
-        2xx within 5 s; with all, if the URL is not allowed.
+        2xx within 5 s; with all, if the URL is not allowed or aiohttp is missing.
         """
         try:
             check_url(request.target, reach=self._reach)

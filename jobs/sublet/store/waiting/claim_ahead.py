@@ -20,7 +20,7 @@ class ClaimAhead:
     repeat: Call[Claimed]
     """The same claim again, of 0 jobs: within 10 s its reply has the same lease."""
     withdrawal: Call[bool]
-    """The call that stops the claim from getting a job. Its reply is False if the claim has one."""
+    """The call that stops the claim from getting a job. Its reply is False if the claim already has a job."""
     ends_at: float = 0.0
     """When the blocking read ends at the latest, by the event loop's clock."""
     read: Any = None

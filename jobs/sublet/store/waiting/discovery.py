@@ -1,4 +1,6 @@
-"""Find queues that have jobs even if their wake-ups were lost: while a claim waits, search its queues every 2 s."""
+"""Find queues that have jobs even if their wake-ups were lost: while a claim with patterns or over 32 queues
+waits, search them every 2 s.
+"""
 
 import asyncio
 import contextlib
@@ -45,8 +47,8 @@ def _page(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
 
 
 class Discovery:
-    """Searches for queues with jobs, for claims under way with patterns or over 32 queues. Calls `on_found` with
-    a partition and its queues that have jobs.
+    """Searches for queues with jobs, for claims under way with patterns or over 32 queues. Calls `on_found`,
+    several times per search, with a partition and some of its queues that have jobs.
     """
 
     def __init__(self, run: Run, ready: ReadyQueues, on_found: Callable[[str, Sequence[str]], None]) -> None:
@@ -70,8 +72,8 @@ class Discovery:
                 del self._open[selection]
 
     async def refresh(self, selection: Selection, moment: float) -> None:
-        """Start a search of these queues unless one began since `moment` (`time.monotonic`). Wait for its end
-        only if no queue with jobs is known. Raises JobsError.
+        """Start a search, unless one runs, or one has ended that began since `moment` (`time.monotonic`). Wait
+        for it only if no queue with jobs is known, and not while searches pause. Raises JobsError.
         """
         if selection.searched_at < moment:
             self._start()

@@ -49,8 +49,8 @@ class Selection:
         return own | self._lists
 
     def prefer(self, base: str, queue: str) -> None:
-        """With over 1,000 queues: from now on read this queue's wake-ups, not those of the one without jobs for
-        longest.
+        """If the claim names over 1,000 queues, this among them: from now on read this queue's wake-ups, not
+        those of the queue preferred longest ago.
         """
         if self._is_long and queue in self._ranks:
             key = keys.wake(base, queue)
@@ -69,7 +69,7 @@ class Selection:
         return min([own, *(self._ranks[entry] for entry in self.patterns if keys.fits(queue, entry))])
 
     def count(self, taken: Mapping[str, int]) -> None:
-        """Count claimed jobs (queue → number). A queue that was empty gets no more turns for it later."""
+        """Count claimed jobs (queue → number). A queue gets no extra turns for the time when it was empty."""
         if taken:
             before = {queue: self.turn(queue, False)[1] for queue in taken}
             self._level = max(self._level, min(before.values()))
@@ -112,7 +112,7 @@ class ReadyQueues:
         return selection
 
     def add(self, base: str, queues: Iterable[str]) -> None:
-        """Remember that queues have jobs."""
+        """Remember that queues have jobs, at most 10,000 per partition."""
         known = self._named.setdefault(base, {})
         for queue in queues:
             if queue in known or len(known) < READY_MAX:

@@ -1,11 +1,11 @@
 """Wait for wake-ups of all queues that claims of this process wait for, over one blocked connection.
 
 One BLPOP names their wake-up lists, and a list of this process's own, which interrupts it for further queues.
-A wake-up goes to the longest waiting claim; if that claim ends, to the next or back to Redis. The claim of a
-single waiter is sent behind the BLPOP (`ClaimAhead`).
+A wake-up goes to the longest waiting claim; if that fails or is cancelled, to the next or back to Redis.
+The claim of a single waiter is sent behind the BLPOP (`ClaimAhead`).
 
-At least every 2 s one waiter per partition, and one per pattern, claims for all, and up to three reads per
-500 queues find jobs whose wake-up was lost.
+At least every 2 s one waiter per partition, and one per pattern, claims without a wake-up. For the other
+queues, up to three reads per 500 find jobs whose wake-up was lost.
 """
 
 import asyncio
@@ -78,7 +78,8 @@ class WakeUps:
         prepare: Callable[[], ClaimAhead] | None = None,
     ) -> Iterator[Waiter]:
         """In the `with` block, let a claim wait for these queues (partition, name) or this selection.
-        `next_in`: in how many seconds it should claim in any case. `prepare` makes a claim to send ahead.
+        `next_in`: in how many seconds, at most, this or another waiting claim polls. `prepare` makes a claim
+        to send ahead.
         """
         waiter, rest = Waiter(queues, selection, prepare), 0.0
         self._waiters[waiter] = None
@@ -112,7 +113,9 @@ class WakeUps:
             self.poll_within(rest)
 
     async def wait(self, waiter: Waiter, seconds: float) -> bool:
-        """Wait up to `seconds`. Returns True if the claim must run now, False at the timeout or after `hurry`."""
+        """Wait up to `seconds`. Returns True if the claim must run now, or the one sent ahead has its reply;
+        False at the timeout or after `hurry`.
+        """
         loop = asyncio.get_running_loop()
         if waiter.answered or (waiter.prepare and seconds <= 0):
             return waiter.answered is not None

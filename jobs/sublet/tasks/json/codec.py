@@ -14,6 +14,9 @@ from sublet.errors import Invalid
 BASE64: Any = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
 SHOWN: Any = {"ser_json_inf_nan": "constants"}
 """Makes pydantic write NaN and Infinity, not null, unless a model's config differs."""
+_UNEXPECTED = re.compile(
+    r"Expected `([^`]+)`[^\[]*\[(?:field_name='(\w+)', )?input_value=.*, input_type=(\w+)\]", re.DOTALL
+)
 _NO_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
 _WITH_CONFIG = ("model", "dataclass", "typed-dict")
 _OPAQUE = ("config", "cls", "default", "expected", "function", "members", "metadata")
@@ -91,7 +94,7 @@ class JsonCodec:
 
 class _Base64Schema(GenerateJsonSchema):
     def bytes_schema(self, schema: Any) -> dict[str, Any]:
-        """Both alphabets are read; that of base64url is written."""
+        """Return the schema of `bytes`: base64 text if read (in either alphabet), base64url if written."""
         found: dict[str, Any] = {
             "type": "string",
             "contentEncoding": "base64" if self.mode == "validation" else "base64url",
@@ -118,6 +121,17 @@ def _with_base64(node: Any) -> Any:
     if isinstance(node, (list, tuple)):
         return type(node)(map(_with_base64, node))
     return node
+
+
+def mismatch(error: PydanticSerializationError) -> str:
+    """Return what is wrong with a returned value, for a message, without the value, which may be secret."""
+    found = _UNEXPECTED.search(str(error))
+    if found is None:
+        return f"that cannot be written as JSON: {error}"
+    expected, field, kind = found.groups()
+    where = f" in its field {field!r}" if field else ""
+    encode = ": encode the text, as in text.encode()" if (expected, kind) == ("bytes", "str") else ""
+    return f"that does not match its return annotation: {expected} is expected{where}, not {kind}{encode}"
 
 
 def refuse_constants(text: bytes) -> None:
@@ -194,6 +208,9 @@ def _holds_bytes(schema: Any, named: dict[str, Any], seen: set[str]) -> bool:
 
 
 def _reason(error: Exception) -> str:
+    words = str(error).partition("\n")[0]
+    if isinstance(error, NameError):
+        return f"an annotation cannot be read: {words}: import or define the class in the task's module"
     if isinstance(error, PydanticSchemaGenerationError):
         unknown = (
             str(error).removeprefix("Unable to generate pydantic-core schema for ").partition(". Set ")[0]
@@ -202,4 +219,4 @@ def _reason(error: Exception) -> str:
             f"{unknown} cannot be written as JSON: use built-in types (bytes, not bytearray), a dataclass "
             "or a pydantic model, or pass an id or a path"
         )
-    return str(error).partition("\n")[0]
+    return words

@@ -56,7 +56,7 @@ def spawn_bound(
 ) -> "subprocess.Popen[bytes]":
     """Start a program that is killed when this process ends. `options` are those of Popen.
 
-    With `grace` (seconds), the program gets SIGTERM then, and SIGKILL `grace` later; with a pipe `others`,
+    With `grace` (seconds), the program first gets SIGTERM, and SIGKILL `grace` later; with a pipe `others`,
     only SIGKILL, when the pipe's writers have ended or `grace` is over. It inherits the file descriptors
     `keep`, `lock` and `others` (-1: none). It leads its own session: the terminal's Ctrl-C does not reach it.
 

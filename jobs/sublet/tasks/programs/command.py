@@ -78,8 +78,8 @@ def _program_call(
 
 
 def environment(context: Context, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a program: the worker's, without SUBLET_* and REDIS_URL, the variables
-    `given`, and SUBLET_JOB_ID, _ATTEMPT, _FENCE and _TASK.
+    """Return the environment of a program: the worker's without SUBLET_* and REDIS_URL, then the variables
+    `given`, then SUBLET_JOB_ID, _ATTEMPT, _FENCE and _TASK; later ones replace earlier ones.
     """
     inherited = {
         name: value
@@ -99,12 +99,15 @@ def _value(value: Any) -> Any:
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(value, str | int | float):
         raise PydanticCustomError(
-            "argument", "an argument of a command must be text, a number, true or false"
+            "argument",
+            "an argument of a command must be text, a number, true or false, as must a value in env",
         )
     if isinstance(value, float) and not math.isfinite(value):
-        raise PydanticCustomError("argument", "an argument of a command must be a finite number")
+        raise PydanticCustomError(
+            "argument", "an argument of a command must be a finite number, as must a value in env"
+        )
     if isinstance(value, str) and "\0" in value:
-        raise PydanticCustomError("argument", "a NUL byte cannot be passed to a program")
+        raise PydanticCustomError("argument", "a NUL byte cannot be passed to a program: leave it out")
     if isinstance(value, str):
         value.encode()  # raises a ValueError for an unpaired surrogate
     return value
@@ -132,9 +135,9 @@ async def any_program(
     env: dict[Variable, Text] | None = None,
     input: Text = "",
 ) -> Output:
-    """Run the program `argv`, or the shell script `shell`, with `input` as standard input. Raises Discard
-    unless one of the two is given, ProgramFailed. Workers have this task only with `commands=True`: its
-    submitters can run anything.
+    """Run the program `argv`, or the shell script `shell`, with `input` as standard input. Raises
+    ProgramFailed, and Discard unless exactly one of the two is given. Workers have this task only with
+    `commands=True`: its submitters can run anything.
     """
     if bool(argv) is bool(shell):
         raise Discard('the payload must have either "argv", a list of words, or "shell", a script')

@@ -49,7 +49,7 @@ class ProcessGuard:
             self._send(f"-{group}\n")
 
     def check(self) -> None:
-        """Start a new guard process if the old one has died."""
+        """Start a new guard process if the old one has died and groups are watched."""
         if self._process and self._process.poll() is not None:
             self._replace("it has died")
 

@@ -160,8 +160,8 @@ class OutputBuffer:
             del self._tail[: -KEPT // 2]
 
     def text(self) -> str:
-        """Return the kept bytes as text, with the number of dropped bytes in the middle. Invalid UTF-8 is
-        replaced.
+        """Return the kept bytes as text, as JSON at most 120 KiB; between beginning and end the number of those
+        left out, if any. Invalid UTF-8 is replaced.
         """
         text = ""
         for kept in (KEPT, KEPT // 2, KEPT // 4):
@@ -190,7 +190,9 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 
 async def _start(call: ProgramCall) -> tuple[asyncio.SubprocessTransport, Program]:
-    """A shell waits for a line before it becomes the program: the guard watches it first."""
+    """Start a shell that becomes the program after it has read a line, so that the guard can watch it first.
+    Raises ProgramFailed.
+    """
     _check_program(call.argv[0], call.env, call.cwd)
     gate = 'read -r go && exec "$@"' + ("" if call.text else " </dev/null")
     try:
@@ -224,7 +226,9 @@ def _check_program(name: str, env: Mapping[str, str], cwd: str | None) -> None:
     else:
         found = shutil.which(name, path=env.get("PATH")) if name and not name.startswith("-") else None
         problem = (
-            "" if found else f"program {name!r} is not on this worker's PATH: install it, or write its path"
+            ""
+            if found
+            else f"program {name!r} is not on this worker's PATH, or that of its env: install it, or write its path"
         )
     if cwd and not Path(cwd).is_dir():
         problem = f"the folder {cwd}, in which {name} should start, does not exist: make it on this worker's machine, or correct cwd"

@@ -1,7 +1,7 @@
 """Follow the quotes of a shell script, to find out whether a template's field is inside of them.
 
-It follows comments, backslashes, quotes, `$(…)` and `${…}`, and refuses a script with fields that has
-anything else: a field outside of quotes would be split into words.
+It follows comments, backslashes, quotes, `$(…)` and `${…}`. It refuses syntax that may hide where quotes
+end, such as here-documents: a field's value might be split into words.
 """
 
 import re

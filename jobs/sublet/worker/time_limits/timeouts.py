@@ -1,4 +1,4 @@
-"""Timeouts of attempts, and their limits without progress."""
+"""End attempts at their timeout, or after too long without progress (`stall`)."""
 
 import asyncio
 import time
