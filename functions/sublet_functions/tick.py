@@ -55,8 +55,8 @@ def run_tick(
     report: Report = lambda summary, pools: None,
     summon: Summon | None = None,
 ) -> TickSummary:
-    """Run one round at once, then one every `every` seconds until `seconds` are over, then delete large
-    payloads without a job; return the totals. `by`: the caller's name, for `GET /stats`. `summon` summons workers if
+    """Run one round at once, then one every `every` seconds until `seconds` are over, then look for large
+    payloads without a job, and delete them; return the totals. `by`: the caller's name, for `GET /stats`. `summon` summons workers if
     there are pools (default: with the invokers that the environment allows).
 
     Raises JobsError if Redis is unavailable or, after summoning, if schedules could not be fired.

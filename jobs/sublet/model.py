@@ -177,7 +177,7 @@ class Card(NamedTuple):
 
 
 class Following(NamedTuple):
-    """Jobs to store when a job is completed, as a workflow. `callback` waits for them, by its `on_failure`."""
+    """Jobs to store when a job is completed, as a workflow; `callback` waits for them, with this `on_failure`."""
 
     workflow: str
     jobs: tuple[Submission, ...]
@@ -367,7 +367,7 @@ class Queue(Frozen):
 
 
 class WorkerInfo(Frozen):
-    """A registered worker."""
+    """A registered worker. One that has died stays registered for up to a day: see `seen_at`."""
 
     name: str
     life: str

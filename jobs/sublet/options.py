@@ -236,7 +236,7 @@ def _computed(name: str, function: Callable[..., Any], arguments: Any) -> Any:
 
 def waiting_rules(run_at: datetime | None, delay: Seconds | None, priority: int | None) -> str:
     """Return the changes of a reschedule as text: `priority=5 delay=60000` (ms). Raises Invalid without a
-    change, or for both `run_at` and `delay`.
+    change, for an invalid value, or for both `run_at` and `delay`.
     """
     if run_at is None and delay is None and priority is None:
         raise Invalid("nothing to change: give run_at, delay or priority")

@@ -49,7 +49,9 @@ def test_a_filter_orders_all_its_jobs_and_no_others(dead):
 
 def test_without_a_terminal_a_filter_needs_yes(dead):
     before = states(dead)
-    assert "2 jobs will be queued again, but there is no terminal" in dead.no(1, "retry", "--task", "parse")
+    assert "2 jobs will be queued again; nothing was done: there is no terminal" in dead.no(
+        1, "retry", "--task", "parse"
+    )
     assert states(dead) == before
 
 

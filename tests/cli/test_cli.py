@@ -379,6 +379,7 @@ def test_an_operator_reschedules_waiting_jobs(shell):
         (("--at", "2030-01-31T09:00:00Z", "--in", "5s"), "--at and --in: use one of them"),
         (("--at", "tomorrow"), "'tomorrow': use a time with a time zone, as RFC 3339 has it"),
         (("--in", "-5s"), "a duration cannot be negative"),
+        (("--in=-soon",), "'-soon' is not a duration"),
         (("--priority", "101"), "priority 101: use a whole number from -100 to 100"),
     ],
 )

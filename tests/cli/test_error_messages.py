@@ -265,7 +265,10 @@ MODULES = {
             "there is no module nowhere.at.all in {here} or on Python's path: correct the name, or change to its folder",
         ),
         ("tasks.py:app", "tasks.py is a file; write it as a module: tasks:app"),
-        ("no-name:app", "'no-name:app' is not a module name: write MODULE:APP, e.g. tasks:app"),
+        (
+            "no-name:app",
+            "'no-name' is not a module name (letters, digits, _ and dots): write MODULE:APP, e.g. tasks:app",
+        ),
         ("tasks:nothing", "module tasks has no 'nothing' (there is app)"),
         ("tasks:number", "tasks:number is not an App, its type is int (there is app): name an App"),
         ("empty", "module empty has no app; make one: app = App()"),

@@ -60,7 +60,7 @@ def test_without_a_terminal_it_asks_for_the_flag(shell, settings):
     fill(settings, "default", 2)
     shell.ok("submit", "add", "--delay", "1h")
     assert shell.no(1, "purge", "default", "--scheduled") == (
-        "2 queued and 1 scheduled jobs of default will be cancelled, but there is no terminal to confirm on: "
+        "2 queued and 1 scheduled jobs of default will be cancelled; nothing was done: there is no terminal to confirm on: "
         "sublet purge default --scheduled --yes cancels them"
     )
     assert states(shell) == {"scheduled": 1, "queued": 2}

@@ -8,7 +8,18 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from sublet import App, Changed, Context, Invalid, JobFailed, NotFound, State, SyncClient, WrongState
+from sublet import (
+    App,
+    Changed,
+    Context,
+    Invalid,
+    JobFailed,
+    NotFound,
+    Settings,
+    State,
+    SyncClient,
+    WrongState,
+)
 from sublet.context import current
 from sublet.model import Lease, News
 from sublet.worker.config import WorkerConfig
@@ -237,7 +248,7 @@ async def test_ids_are_refused_where_handles_are_needed(app, store):
         Invalid, match=r"'0-abc' is not a Handle: use task.handle\(job_id\), or results\(ids\)"
     ):
         await app.gather(["0-abc"])
-    with pytest.raises(Invalid, match="'0-abc' is not a SyncHandle"):
+    with pytest.raises(Invalid, match=r"'0-abc' is not a SyncHandle: use task.handle_sync\(job_id\)"):
         await asyncio.to_thread(app.sync.gather, ["0-abc"])
     with pytest.raises(Invalid, match="is not a Handle"):
         _ = [handle async for handle in app.as_completed(["0-abc"])]
@@ -270,3 +281,10 @@ async def test_an_invalid_id_of_a_job_is_refused(app, job_id):
         own.job(7)
     with pytest.raises(Invalid, match="unknown option job_id"):
         app.task(job_id="x")(test_an_invalid_id_of_a_job_is_refused)
+
+
+def test_new_settings_of_an_app_hold_for_all_that_follows(app):
+    app.settings = Settings(namespace="one", partitions=1)
+    before = app.operations.bases
+    app.settings = Settings(namespace="two", partitions=2)
+    assert (before, app.operations.bases) == (["{one:0}"], ["{two:0}", "{two:1}"])

@@ -602,3 +602,6 @@ def test_a_backend_in_the_given_settings_is_the_apps_own(tmp_path):
         assert isinstance(app.settings.large_payloads, Files)
     app.settings = Settings()
     assert app.large_payloads is None
+    later = App()
+    later.settings = Settings(large_payloads=own)
+    assert later.large_payloads is own

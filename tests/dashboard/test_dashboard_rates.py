@@ -7,13 +7,14 @@ import redis
 
 from sublet.protocol import keys
 from tests.support.dashboard_jobs import Stock
+from tests.support.draws import one_in
 from tests.support.history_samples import month
 from tests.support.http_server import serve_process
 
 pytest_plugins = ["tests.support.browser", "tests.support.http_settings"]
 
 
-@pytest.mark.parametrize("span", ["hour", "day", "month"])
+@pytest.mark.parametrize("span", one_in(3, ["hour", "day", "month"]))
 def test_the_first_paint_has_the_rate_of_the_history(visit, settings, span):
     with serve_process(settings) as server:  # which has no answer from before to share
         stock = Stock(server.url)

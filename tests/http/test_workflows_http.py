@@ -391,6 +391,8 @@ async def test_a_completion_whose_jobs_can_never_be_stored_ends_the_job(core, mo
     (lease,) = (await core("POST", "/jobs/claim", {"worker": "w"})).json()["jobs"]
     body = {"token": lease["token"], "result": 1, "workflow": "0-flow", "jobs": [{"task": "next", **more}]}
     answer = await core("POST", f"/jobs/{lease['id']}/proceed", body)
-    assert (answer.status, answer.json()) == (200, {"id": lease["id"], "state": "dead"})
+    reason = answer.json()["reason"]
+    assert (answer.status, answer.json()) == (200, {"id": lease["id"], "state": "dead", "reason": reason})
+    assert "its id is unique, so leave out key" in reason
     job = (await core("GET", f"/jobs/{lease['id']}")).json()
     assert job["attempts"][-1]["code"] == "invalid_result"

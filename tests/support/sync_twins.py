@@ -21,6 +21,7 @@ CHANGES = {
     r"\bAsync(Generator|Iterator)\b": r"\1",
     r"\b(Client|Handle|Schedules|Store|Summoner|Workflow)\b(?! [a-z])": r"Sync\1",
     r"\bsublet\.(client|scaling|store)\.(client|handle|schedules|store|summoner|workflow)\b": r"sublet.\1.sync_\2",
+    r"\btask\.handle\(": "task.handle_sync(",
     r"\bfor one event loop\b": "without an event loop; threads may share it",
 }
 """Each pattern, and the text of a twin instead. Before a small letter, `Store` and `Handle` are verbs."""

@@ -226,8 +226,8 @@ class Api:
 
     def authorize(self, request: Request, route: AnyRoute, principal: Principal | None = None) -> Principal:
         """Return the client: PUBLIC if the route needs no token; else `principal`; else that of the token or,
-        if the request has none and the route takes CloudEvents, of SUBLET_OPEN. A server without tokens gives
-        all roles. Raises Problem if the client may not use the route.
+        if the request has none and the route takes CloudEvents, of SUBLET_OPEN. A server with neither tokens nor
+        SUBLET_OPEN gives all roles. Raises Problem if the client may not use the route.
         """
         untrusted = self.tokens.untrusted_reason(request.headers) if principal is None else ""
         if untrusted:

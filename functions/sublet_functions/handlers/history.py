@@ -8,6 +8,6 @@ from sublet_functions.schemas.query import Empty, HistoryQuery
 async def get_history(call: Call[Empty, HistoryQuery]) -> Response:
     """Return rates and numbers of jobs: an hour or a day by minutes, or 30 days by hours.
 
-    Workers and ticks take a sample a minute. Where none ran, the values are null.
+    Workers and ticks take a sample a minute. Where none ran for over five minutes (in the 30 days: an hour), the values are null.
     """
     return json_response(await call.store.follow(call.store.operations.history(call.query.span)))

@@ -95,7 +95,7 @@ class Connections:
     @settings.setter
     def settings(self, settings: "Settings") -> None:
         """Replace the app's settings. Clients made before keep the old ones."""
-        self._settings, self._is_explicit = self._with_large(settings), True
+        self._settings, self._is_explicit, self._operations = self._with_large(settings), True, None
 
     def _with_large(self, settings: "Settings") -> "Settings":
         given = self._large

@@ -170,7 +170,7 @@ class SyncClient:
         for handle in handles:
             if not isinstance(handle, SyncHandle):
                 raise Invalid(
-                    f"{handle!r} is not a {SyncHandle.__name__}: use task.handle(job_id), or results(ids) for ids"
+                    f"{handle!r} is not a {SyncHandle.__name__}: use task.handle_sync(job_id), or results(ids) for ids"
                 )
             by_id.setdefault(handle.id, {})[handle] = None
         for ended in self.store.watch_many([*by_id], timeout):

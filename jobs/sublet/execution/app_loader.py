@@ -92,7 +92,7 @@ def _find_app(target: str) -> App:
         raise Invalid(f"{name} is a file; {_module_advice(name, attribute or 'app')}")
     if not is_module_name(name):
         raise Invalid(
-            f"{name!r} in {target!r} is no module name (letters, digits, _ and dots): write MODULE:APP, e.g. tasks:app"
+            f"{name!r} is not a module name (letters, digits, _ and dots): write MODULE:APP, e.g. tasks:app"
         )
     module = _import(name)
     apps = [key for key, value in vars(module).items() if isinstance(value, App)]

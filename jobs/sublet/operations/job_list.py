@@ -133,7 +133,7 @@ def filter_of(values: Mapping[str, Any]) -> Filter:
 def take(
     base: str, job_ids: Sequence[str], wanted: Filter, *, results: bool = False
 ) -> Plan[dict[str, JobSummary]]:
-    """Return those of at most 100 jobs that the filter matches, by id; with `results`, also the sizes of their results."""
+    """Return those of at most 100 jobs that the filter, but for `workflow`, matches, by id; with `results`, also the sizes of their results."""
     found: list[JobSummary] = yield reads.summaries(base, job_ids, results=results)
     last: dict[str, str] = {}
     if wanted.worker is not None:

@@ -63,7 +63,7 @@ def drain(bases: Sequence[str], name: str) -> Plan[str]:
 
 
 def worker(bases: Sequence[str], name: str) -> Plan[WorkerInfo]:
-    """Return a registered worker without leases, `seen_at` being now. Raises Invalid, NotFound."""
+    """Return a registered worker; its leases are not read, and `seen_at` is now. Raises Invalid, NotFound."""
     keys.check_name("worker", name)
     found: list[WorkerInfo] = yield _cards(bases[0], [(name, datetime.now(UTC))])
     if not found:

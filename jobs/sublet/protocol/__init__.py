@@ -1,1 +1,1 @@
-"""The protocol with Redis, without I/O."""
+"""The protocol with Redis: calls, and the parsing of replies, without a connection."""

@@ -33,7 +33,7 @@ def group(base: str, queue: str, revision: int, name: str, settings: str, by: st
 
 
 def spend(base: str, costs: Sequence[tuple[Lease, int]]) -> Call[list[str]]:
-    """Replace the costs of up to 100 running jobs. Returns per lease `spent`, LEASE_LOST or NOT_FOUND."""
+    """Replace the costs that up to 100 running attempts have taken from their rates. Returns per lease `spent`, LEASE_LOST or NOT_FOUND."""
     return script("spend").call(
         base, _words, [f for lease, cost in costs for f in (lease.id, lease.token, cost)]
     )

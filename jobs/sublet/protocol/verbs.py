@@ -119,7 +119,7 @@ def claim(
     base: str, *, claim_id: str, worker: str, lease: float, n: int, queues: Sequence[str]
 ) -> Call[Claimed]:
     """Do some maintenance; lease up to `n` (≤ 100) jobs of up to 32 queues, asked in this order, for `lease`
-    seconds. For 10 s, a repeat with this `claim_id` returns the first call's leases that are still held."""
+    seconds (at most 5 s after a timeout). For 10 s, a repeat returns those of the first call that are still held."""
     return script("claim").call(
         base, _claimed, queues, claim_id=claim_id, worker=worker, lease=ms(lease), n=n
     )

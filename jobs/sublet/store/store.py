@@ -177,7 +177,7 @@ class Store:
         return "erased"
 
     async def order_page(self, order: str, wanted: "Selection", **how: Any) -> "OrderPage":
-        """Carry out an order on a page of jobs, as `Operations.order_page`. `erase` also deletes large payloads."""
+        """Carry out an order on a page of jobs, as `Operations.order_page`. `erase` also deletes large payloads and results."""
         page = await self.follow_existing(self.operations.order_page(order, wanted, **how))
         if page.references:
             await asyncio.to_thread(storage_of(self.settings, "").erase, page.references)

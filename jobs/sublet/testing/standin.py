@@ -33,7 +33,7 @@ class StandIn(Context):
     """A Context for `task(StandIn(), …)`, a direct call without a job. It records progress, checkpoints and
     logs. Steps, sleeps, waits, calls, chunks and `upstream` raise Invalid.
 
-    `recovered`: how the previous attempt ended; `restored`: its checkpoint. `timeout` (seconds; None: no
+    `recovered`: how the previous attempt ended; `restored`: the last checkpoint. `timeout` (seconds; None: no
     limit) sets `remaining` and `deadline`, by the real clock. Without `arguments`, a task that reads them
     gets Invalid.
     """

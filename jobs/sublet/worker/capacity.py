@@ -89,7 +89,7 @@ class Capacity:
 
     @property
     def has_free_child(self) -> bool:
-        """Whether a child process, lent ones included, is neither in use nor reserved."""
+        """Whether one of `processes` and `lent_children` is neither in use nor reserved."""
         return self.processes + self.lent_children > self.running_in_children + self.reserved_children
 
     @property

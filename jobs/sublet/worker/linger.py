@@ -35,7 +35,7 @@ class Linger:
 
     @property
     def left(self) -> float:
-        """Seconds until the worker asks whether it may leave; 0 or less: once it has no job."""
+        """Seconds until the worker, if it has no job, asks whether it may leave; 0 or less: at once."""
         return self.since + self.seconds - time.monotonic()
 
     def job_ended(self) -> None:

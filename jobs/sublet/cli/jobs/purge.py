@@ -102,7 +102,7 @@ def _confirm(args: Namespace, queued: int, scheduled: int) -> None:
     if not sys.stdin.isatty():
         flag = " --scheduled" if args.scheduled else ""
         raise JobsError(
-            f"{jobs}, but there is no terminal to confirm on: {program()} purge {args.queue}{flag} --yes cancels them"
+            f"{jobs}; nothing was done: there is no terminal to confirm on: {program()} purge {args.queue}{flag} --yes cancels them"
         )
     if ask(f"{jobs}. To confirm, type the queue's name ({args.queue}): ") != args.queue:
         raise JobsError(f"the typed name is not {args.queue}: nothing was cancelled")

@@ -205,8 +205,8 @@ def maintenance(facts: Facts) -> Iterator[Finding]:
 
 
 def workers(facts: Facts) -> Iterator[Finding]:
-    """Has a registered worker (of the 1,000 seen last) had no heartbeat for a minute, or do jobs that wait for
-    other jobs occupy all its slots or child processes?
+    """Has a registered worker (of the 1,000 seen last) had no heartbeat for a minute? Do jobs that wait for the
+    results of others occupy all its slots or child processes?
     """
     if facts.workers is None:
         yield _unread(facts, "workers", "the registered workers cannot be read")

@@ -134,7 +134,7 @@ async def lost_ending(context: TrialContext) -> None:
             job = await context.job(ids[verb])
             if job.state is not wanted or job.attempt != 1:
                 raise RuleBroken(
-                    f"a job whose {verb} was lost and sent again is {describe(job)}: it must be {wanted}, in attempt 1"
+                    f"a job whose {verb} the worker repeated after its loss is {describe(job)}: it must be {wanted}, in attempt 1"
                 )
 
 
@@ -195,7 +195,9 @@ async def _check_call_rate(context: TrialContext, when: str) -> None:
     await asyncio.sleep(BUSY)
     calls = sum(seen.name in ("EVAL", "EVALSHA") for seen in context.proxy.log[begin:])
     if calls > MAX_CALLS * BUSY:
-        raise RuleBroken(f"{calls / BUSY:.0f} script calls a second while {when}")
+        raise RuleBroken(
+            f"the worker made {calls / BUSY:.0f} script calls a second while {when}: pause between calls"
+        )
 
 
 async def idle(context: TrialContext) -> None:

@@ -208,7 +208,9 @@ async def waiters(context: TrialContext) -> None:
                 )
         missing = await context.start(["wait", f"0-{secrets.token_hex(12)}"])
         if not await missing.wait(2 * PROMPT):
-            raise RuleBroken("`wait` of a job that does not exist should exit with another code than 0")
+            raise RuleBroken(
+                "`wait` of a job that does not exist should exit with another code than 0, within 10 s"
+            )
 
 
 def _json(text: str) -> object:

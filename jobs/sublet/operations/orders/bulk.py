@@ -48,7 +48,8 @@ _CHANGING = tuple(
 
 
 def fingerprint(message: str) -> str:
-    """Return an error's message with `…` in place of quoted text, hexadecimal words and numbers."""
+    """Return an error's message with `…` in place of quoted text, numbers, and hexadecimal words
+    (from 8 digits, or with 0x)."""
     for pattern in _CHANGING:
         message = pattern.sub("…", message)
     return message

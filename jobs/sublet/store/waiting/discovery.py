@@ -47,8 +47,8 @@ def _page(base: str, cursor: int) -> Call[tuple[int, list[str]]]:
 
 
 class Discovery:
-    """Searches for queues with jobs, for claims under way with patterns or over 32 queues. Calls `on_found`,
-    several times per search, with a partition and some of its queues that have jobs.
+    """Searches for queues with jobs, for claims under way with patterns or over 32 queues. Calls `on_found`
+    for each page of a search, with the partition and those queues on the page that probably have jobs.
     """
 
     def __init__(self, run: Run, ready: ReadyQueues, on_found: Callable[[str, Sequence[str]], None]) -> None:
