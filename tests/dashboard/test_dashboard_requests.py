@@ -26,10 +26,10 @@ def refused(page):
     return found
 
 
-TOKENS = {"admin": ADMIN, "read": READ, "mail": MAIL, "submit": SUBMIT, "metrics": CHARTS}
+SECRETS = {"admin": ADMIN, "read": READ, "mail": MAIL, "submit": SUBMIT, "metrics": CHARTS}
 
 
-@pytest.mark.parametrize("token", [pytest.param(TOKENS[name], id=name) for name in one_in(3, [*TOKENS])])
+@pytest.mark.parametrize("token", [pytest.param(SECRETS[name], id=name) for name in one_in(3, [*SECRETS])])
 def test_no_request_of_a_view_is_refused(visit, site, guarded, token):
     page = visit(guarded.url, "/nonsense", token=token)
     found = refused(page)
