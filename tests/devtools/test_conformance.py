@@ -175,7 +175,10 @@ def test_a_client_that_never_claims_is_killed_with_its_children(settings, monkey
 @pytest.mark.parametrize(
     ("defect", "words"),
     [
-        ("has-no-sleep", "the worker has no task `sleep`. The client is run as `CMD submit"),
+        (
+            "has-no-sleep",
+            "the worker has no task `sleep`, or refuses its arguments. The client is run as `CMD submit",
+        ),
         ("sleeps-no-time", "its task `sleep` ended"),
     ],
 )
@@ -223,7 +226,7 @@ def test_the_verdict_is_printed_and_sets_the_exit_code(settings, capsys, monkeyp
     with pytest.raises(Invalid, match="there is no rule 'own-names', did you mean own-name"):
         run("", "own-names")
     args = Namespace(only=None, groups=["notess"], command=CARELESS, json=False, redis_url=None)
-    with pytest.raises(Invalid, match="there is no group 'notess', did you mean notes"):
+    with pytest.raises(Invalid, match="there is no group of rules 'notess', did you mean notes"):
         conformance(args)
 
 
