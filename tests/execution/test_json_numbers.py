@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict
@@ -113,6 +113,15 @@ def password_as_number() -> int:
     return "swordfish"  # type: ignore[return-value]  # the mistake
 
 
+def password_as_choice() -> Literal["x"]:
+    return "swordfish"  # type: ignore[return-value]  # the mistake
+
+
+@app.task(max_attempts=1)
+async def in_a_step_of_choices(ctx: Context) -> None:
+    await ctx.step("password", password_as_choice)
+
+
 @app.task
 async def in_a_mistyped_step(ctx: Context) -> None:
     await ctx.step("password", password_as_number)
@@ -145,6 +154,16 @@ async def test_a_job_says_which_value_was_no_number(store):
     )
     assert result.last_error.message.endswith(": NaN is not a JSON number: use None, or text")
     assert checkpoint.result.startswith("checkpoint: the data cannot be written as JSON: ")
+
+
+async def test_a_kept_result_that_does_not_match_is_not_shown(store):
+    client = Client(store=store)
+    job = in_a_step_of_choices.job()
+    await store.submit([job])
+    await Worker(app, store, WorkerConfig(slots=1, lease=60)).run(drain=True)
+    found = await client.get(job.id)
+    assert "the kept result does not match the annotation" in found.last_error.message
+    assert "swordfish" not in repr(found)
 
 
 async def test_a_step_of_another_type_is_refused_without_showing_its_value(store):

@@ -187,8 +187,8 @@ async def test_large_arguments_pass_the_pipes(source, store):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("no job", "returned Then with 'part', which is not a job: use the result of Task.job(…)"),
-        ("None", "returned Then with 'None', which is not a job: use the result of Task.job(…)"),
+        ("no job", "returned Then with a str, which is not a job: use the result of Task.job(…)"),
+        ("None", "returned Then with a NoneType, which is not a job: use the result of Task.job(…)"),
         ("twice", "returned Then with two jobs of one id: call Task.job(…) for each"),
         ("result", "returned a value that does not match its return annotation"),
         ("too many", "returned Then of 10,001 jobs: at most 10,000 may follow a job"),

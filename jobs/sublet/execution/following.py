@@ -31,7 +31,7 @@ def _following(lease: Lease, task: str, value: Then[Any]) -> Following:
     wrong = [job for job in given if not isinstance(job, Submission)]
     if wrong:
         raise InvalidResult(
-            f"task {task} returned Then with {str(wrong[0])[:80]!r}, which is not a job: use the result of Task.job(…)"
+            f"task {task} returned Then with a {type(wrong[0]).__name__}, which is not a job: use the result of Task.job(…)"
         )
     if value.on_failure not in ("cancel", "run", "hold"):
         raise InvalidResult(
