@@ -16,7 +16,7 @@ from sublet.context import Context
 from sublet.errors import Invalid, fault_words
 from sublet.large_payloads.storage import WAYS_OUT
 from sublet.options import PAYLOAD_MAX
-from sublet.tasks.json.codec import JsonCodec, mismatch, refuse_constants
+from sublet.tasks.json.codec import JsonCodec, mismatch, refuse_constants, validation_faults
 from sublet.tasks.json.schema import Misfit, Path
 from sublet.then import Then
 
@@ -25,8 +25,6 @@ PLAIN = (int, str, bool, float, bytes)
 
 UNTYPED = (Any, object)
 BYTES = frozenset((bytes, bytearray, memoryview))
-
-SHOWN_ERRORS = 3
 
 
 class InvalidResult(Invalid):
@@ -106,7 +104,7 @@ class Arguments:
             views = {name: bytes(value) for name, value in bound.items() if type(value) is memoryview}
             if views:
                 return self.dump((), bound | views)
-            raise Invalid(f"task {self.name}: {_errors(error)}") from None
+            raise Invalid(f"task {self.name}: {validation_faults(error)}") from None
         except PydanticSerializationError as error:
             where = next(filter(self._cannot_write, self._codec.check(bound).items()), ("an argument",))[0]
             raise Invalid(f"task {self.name}: {where} cannot be written as JSON ({error})") from None
@@ -147,7 +145,7 @@ class Arguments:
         try:
             arguments: dict[str, Any] = self._codec.load(payload or b"{}")
         except ValidationError as error:
-            raise Invalid(_errors(error)) from None
+            raise Invalid(validation_faults(error)) from None
         return arguments
 
     def misfits(self, payload: bytes) -> list[Misfit]:
@@ -208,7 +206,7 @@ class Arguments:
             return self._result.load(result or b"null")
         except ValidationError as error:
             raise Invalid(
-                f"the stored result of task {self.name} does not match its return annotation ({_errors(error)}): change the "
+                f"the stored result of task {self.name} does not match its return annotation ({validation_faults(error)}): change the "
                 "annotation, or read the JSON by client.result(job_id)"
             ) from None
 
@@ -262,14 +260,3 @@ def path_in(value: Any, parts: tuple[str | int, ...], *, is_missing: bool) -> Pa
             path.append(part)
             value = value[part] if isinstance(value, dict) or part < len(value) else None  # type: ignore[operator]  # an index
     return (*path, parts[-1]) if is_missing else tuple(path)
-
-
-def _errors(error: ValidationError) -> str:
-    found = error.errors(include_url=False, include_input=False)
-    words = [
-        ": ".join(filter(None, (".".join(map(str, each["loc"])), fault_words(each))))
-        for each in found[:SHOWN_ERRORS]
-    ]
-    return "; ".join(words) + (
-        f" (and {len(found) - SHOWN_ERRORS} more)" if len(found) > SHOWN_ERRORS else ""
-    )

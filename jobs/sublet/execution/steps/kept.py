@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar, get_type_hints
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from sublet.errors import Invalid, JobCancelled, JobFailed, JobsError, fault_words
+from sublet.errors import Invalid, JobCancelled, JobFailed, JobsError
 from sublet.execution import frames
 from sublet.execution.steps.emitter import encoded
 from sublet.execution.steps.upstream import LoopUpstream, PlainUpstream, large_result
@@ -24,7 +24,7 @@ from sublet.protocol.keys import check_name
 from sublet.steps.calls import STEP_MAX, Called, CalledJob, Kept
 from sublet.steps.waits import Suspended
 from sublet.tasks.arguments import InvalidResult
-from sublet.tasks.json.codec import JsonCodec, mismatch
+from sublet.tasks.json.codec import JsonCodec, mismatch, validation_faults
 
 T = TypeVar("T")
 
@@ -297,10 +297,6 @@ def _load(name: str, function: Callable[..., Any], kept: Kept) -> Any:
     try:
         return _codec(function).load(kept.value)
     except ValidationError as error:
-        faults = error.errors(
-            include_url=False, include_input=False
-        )  # without the value, which may be secret
-        words = "; ".join(fault_words(fault) for fault in faults[:3])
         raise Invalid(
-            f"step {name}: the kept result does not match the annotation, give the changed step another name: {words}"
+            f"step {name}: the kept result does not match the annotation, give the changed step another name: {validation_faults(error)}"
         ) from None

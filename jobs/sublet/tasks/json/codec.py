@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core import PydanticSerializationError, SchemaSerializer, SchemaValidator
 
-from sublet.errors import Invalid
+from sublet.errors import Invalid, fault_words
 
 BASE64: Any = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
 SHOWN: Any = {"ser_json_inf_nan": "constants"}
@@ -17,6 +17,7 @@ SHOWN: Any = {"ser_json_inf_nan": "constants"}
 _UNEXPECTED = re.compile(
     r"Expected `([^`]+)`[^\[]*\[(?:field_name='(\w+)', )?input_value=.*, input_type=(\w+)\]", re.DOTALL
 )
+SHOWN_ERRORS = 3
 _NO_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
 _WITH_CONFIG = ("model", "dataclass", "typed-dict")
 _OPAQUE = ("config", "cls", "default", "expected", "function", "members", "metadata")
@@ -123,8 +124,20 @@ def _with_base64(node: Any) -> Any:
     return node
 
 
+def validation_faults(error: ValidationError) -> str:
+    """Return the first faults of a failed validation, without the values."""
+    found = error.errors(include_url=False, include_input=False)
+    words = [
+        ": ".join(filter(None, (".".join(map(str, each["loc"])), fault_words(each))))
+        for each in found[:SHOWN_ERRORS]
+    ]
+    return "; ".join(words) + (
+        f" (and {len(found) - SHOWN_ERRORS} more)" if len(found) > SHOWN_ERRORS else ""
+    )
+
+
 def mismatch(error: PydanticSerializationError) -> str:
-    """Return what is wrong with a returned value, for a message, without the value, which may be secret."""
+    """Return what is wrong with a returned value, without the value."""
     found = _UNEXPECTED.search(str(error))
     if found is None:
         return f"that cannot be written as JSON: {error}"
